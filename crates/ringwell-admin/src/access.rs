@@ -125,7 +125,8 @@ impl Door {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a client whose token has at least `role`, and is valid in `network` if one is given.
+    /// Admits a client whose role is at least `role` and whose token is valid in `network`, if a
+    /// network is given.
     pub(crate) async fn enter(
         &self,
         token: Option<&str>,
@@ -146,7 +147,7 @@ impl Door {
         visitor.with_role(role)
     }
 
-    /// Admits a client whose token has at least `role` and is valid in all networks.
+    /// Admits a client whose role is at least `role` and whose token is valid in all networks.
     pub(crate) async fn enter_all(
         &self,
         token: Option<&str>,

@@ -18,8 +18,8 @@ use crate::problem::{NO_SUCH_PATH, Problem};
 use crate::v1::{attribution, moves, overflow, release, shards};
 use crate::{Dashboard, access, health, metrics};
 
-/// The paths of this port, except those under `/api/` and those for web pages. The node mounts them
-/// at its root.
+/// The paths on this port, except those under `/api/` and those for web pages. The node mounts them
+/// at the root of the port.
 ///
 /// A token in `hashes` permits all requests to these paths. A token in `lookup` permits only
 /// reading attributions and calls.
@@ -115,13 +115,13 @@ fn unknown_token() -> Response {
     Problem::new(
         StatusCode::UNAUTHORIZED,
         "send Authorization: Bearer TOKEN with a token whose SHA-256 is in \
-         management.token_sha256; to read only, you can also use a token from the database that \
-         is not limited to one network",
+         management.token_sha256; for read access, a token from the database is sufficient, unless \
+         it is limited to one network",
     )
     .into_response()
 }
 
-/// Answers a request whose body could not be read, on any path.
+/// Refuses a request whose body could not be read, whatever its path.
 async fn refuse_unread(request: Request, next: Next) -> Response {
     let Some(Unread(error)) = request.extensions().get() else { return next.run(request).await };
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
@@ -133,7 +133,7 @@ async fn refuse_unread(request: Request, next: Next) -> Response {
     response
 }
 
-/// Receives a changed or removed pool that the main application pushes.
+/// Receives a push from the main application: a pool was changed or removed.
 async fn push(
     State(node): State<Handle>,
     headers: HeaderMap,

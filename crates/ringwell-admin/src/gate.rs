@@ -1,8 +1,9 @@
 //! The checks that each request must pass before it reaches a handler.
 //!
 //! Owns the limits on requests, the accepted host names, and the memory limit for all bodies.
-//! Requests with and without a valid token have separate limits, so that a flood of unauthenticated
-//! requests does not block authenticated ones. Source: docs/spec/management.md, "Limits".
+//! Authenticated requests, which have a valid token or session, and unauthenticated requests have
+//! separate limits, so that a flood of the latter does not block the former. Source:
+//! docs/spec/management.md, "Limits".
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -20,15 +21,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limit::Limit;
 
-/// The ratio of the limit for requests with a valid token to the limit for all other requests.
+/// The ratio of the limit for authenticated requests to the limit for all other requests.
 const STRANGERS_PART: u32 = 2;
 /// The number of bytes at the beginning of each body that are not counted, because they are in the
 /// connection's buffer.
 const BUFFERED_BYTES: usize = 16 * 1024;
 
-/// A flag of a connection, set once the connection has presented a valid token. A connection with
-/// this flag is not closed in favour of a new connection. The owner of the connection adds the flag
-/// to the extensions of each request.
+/// A flag of a connection, set once a request with a valid token or session has arrived on it. A
+/// connection with this flag is not closed in favour of a new connection. The listener adds the
+/// flag to the extensions of each request.
 #[derive(Clone, Debug, Default)]
 pub struct Recognized(pub Arc<AtomicBool>);
 
@@ -56,7 +57,7 @@ impl Gate {
     }
 
     /// Admits a request, or returns the seconds until a request would be admitted. `is_known` is
-    /// true for a request with a valid token.
+    /// true for a request with a valid token or session.
     pub(crate) fn take(&self, is_known: bool, now: Millis) -> Result<(), u64> {
         if is_known { self.known.take(now) } else { self.strangers.take(now) }
     }

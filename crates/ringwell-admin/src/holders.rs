@@ -1,4 +1,4 @@
-//! Looks up the holders of a number, for calls and other parts of the program.
+//! Looks up the holders of a number, for example to attribute a call.
 
 use ringwell_calls::{HolderError, KeepAlives, ReportedAllocation};
 use ringwell_core::{Millis, PromoNumber};
@@ -56,9 +56,9 @@ pub async fn holders(
     Ok(found)
 }
 
-/// The keep-alives, up to `at`, of the allocation of `number` at `allocated_at`. Merges the answers
-/// of all shards, because the number may have moved. `None` if the allocation is no longer in the
-/// history.
+/// Returns the keep-alives, up to the time `at`, for the allocation of `number` that was made at
+/// `allocated_at`. Merges the answers of all shards, because the number may have moved. `None` if
+/// the allocation is no longer in the history.
 pub async fn keep_alives(
     node: &Handle,
     number: PromoNumber,
@@ -87,7 +87,7 @@ fn gap(missing: Missing) -> HolderError {
         Missing::TooLong => {
             "the number has been handed out too often since then to search back to that time"
         }
-        Missing::Damaged => "the history of that time is damaged",
+        Missing::Damaged => "the history for that time is damaged",
     };
     HolderError::Gone(reason.to_owned())
 }

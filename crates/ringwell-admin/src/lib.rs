@@ -1,7 +1,7 @@
 //! The management API: ring pools according to the published API, additions under `/v1/`, and the
 //! dashboard.
 //!
-//! Owns paths, the checking of tokens, limits, and the formats of answers. The store defines the
+//! Owns the paths, the limits, the token checks and the formats of answers. The store defines the
 //! effect of each change. [`RunningServer`] supplies the current state of pools. This crate opens
 //! no sockets; the server mounts [`router`]. Source: docs/spec/management.md.
 
@@ -50,8 +50,8 @@ pub use v1::openapi;
 /// published API allows the token in the body.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The maximum size of a list of pools. A list is read only after the request's token was checked.
-/// A list of 100,000 pools takes about 10 MB.
+/// The maximum size of a list of pools. A list is read only after the request's token has been
+/// checked. A list of 100,000 pools takes about 10 MB.
 const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// The time limit for an answer. It is longer than the time for which a change waits for another
@@ -59,8 +59,8 @@ const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
 /// The number of body bytes for which the time limit is extended by one second. The body may be a
-/// long list: a list of this size contains about 50 lines, and an otherwise idle server processes
-/// 1,000 lines a second.
+/// list that takes a long time to process: this many bytes contain about 50 lines, and an otherwise
+/// idle server processes 1,000 lines a second.
 const BYTES_A_SECOND: u64 = 2_000;
 
 /// The settings that all services on the management address share.

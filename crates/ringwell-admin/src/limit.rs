@@ -1,8 +1,8 @@
 //! A limit on the rate of requests.
 //!
-//! All clients share one token bucket, because management has few clients. The limit keeps a flood
-//! of guessed tokens from reaching the store, because each guess costs a database query. The caller
-//! passes the current time.
+//! Clients do not have limits of their own, because management has few clients. Each guess at a
+//! management token costs a database query, so the limit keeps a flood of guesses from reaching the
+//! store. The caller passes the current time.
 
 use std::sync::{Mutex, PoisonError};
 

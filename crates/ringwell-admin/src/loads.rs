@@ -1,10 +1,11 @@
 //! The demand for each pool, computed from the shards' counters, which are read every few seconds.
 //!
 //! The load of a pool is the count of numbers that would be locked out if the pool never ran out.
-//! Because each lockout lasts one lifetime, the load equals the number of rows within the last
-//! lifetime, even if traffic varies. Therefore, each pool keeps a few earlier values of its running
-//! counts, called marks. The caller passes the current time. Invariant: the number of a pool's
-//! marks is limited, for any lifetime.
+//! If each lockout lasts one lifetime, the load equals the number of rows within the last lifetime
+//! that needed a new number, even if traffic varies. Lockouts that are extended or released are not
+//! taken into account. To count the rows, each pool's row counts at a few earlier times are kept;
+//! they are called marks. The caller passes the current time. Invariant: the number of a pool's
+//! marks is limited, whatever the pool's lifetime.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,8 +21,8 @@ const MARKS_MAX: usize = 8;
 
 const HOUR: Millis = Millis(3_600_000);
 
-/// The number of hours whose means are kept: the current hour, and 25 whole hours so that the last
-/// whole hour can be compared with the same hour of the previous day.
+/// The number of hours for which mean loads are kept: the current hour, and 25 whole hours so that
+/// the last whole hour can be compared with the same hour of the previous day.
 const HOURS: usize = 26;
 
 /// The number of hours whose loads a pool's page shows.
@@ -123,8 +124,8 @@ impl Loads {
         hours.zip(means).collect()
     }
 
-    /// Pools whose share of overflow rows since this function was last called exceeds `most`, or is
-    /// expected to exceed it at their present load.
+    /// The pools with too much overflow: their share of overflow rows since the last call of this
+    /// function, or the share expected at their present load, exceeds `most`.
     pub fn busy(&mut self, most: f64) -> Vec<PoolId> {
         let busy =
             self.0.iter_mut().filter_map(|(pool, trail)| trail.is_busy(most).then_some(*pool));

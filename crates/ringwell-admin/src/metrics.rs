@@ -38,7 +38,7 @@ pub(crate) async fn get(
     registry.register_collector(Box::new(scrape));
     let mut body = String::new();
     text::encode(&mut body, &registry)
-        .map_err(|error| Problem::unavailable(format!("the metrics cannot be written: {error}")))?;
+        .map_err(|error| Problem::unavailable(format!("the metrics cannot be encoded: {error}")))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
 }
@@ -51,13 +51,13 @@ type NoExemplar = [(&'static str, &'static str); 0];
 struct Scrape {
     node: Handle,
     shards: Vec<ShardStats>,
-    /// The pools with the most overflow rows. Only a few are included, to limit the number of
-    /// labels.
+    /// The pools with the most overflow rows. Only a few are included, to limit the number of time
+    /// series.
     overflowing: Vec<Overflow>,
-    /// The count of pools that are too small, and the count of pools that soon will be. `None` if
-    /// there is no management address.
+    /// The count of pools that are too small, and the count of pools that will be exhausted within
+    /// an hour. `None` if no sample has been taken yet.
     in_trouble: Option<[usize; 2]>,
-    /// The counts of call reports that are not stored yet.
+    /// The counts of call reports that are not yet stored in the call log.
     waiting: Waiting,
     /// The time by which the wall clock is ahead of shard time, in milliseconds.
     wall_ahead_ms: i64,
@@ -95,8 +95,8 @@ impl Scrape {
         Ok(())
     }
 
-    /// Encodes the time by which the wall clock is ahead of shard time, which is the same for all
-    /// shards of the process.
+    /// Encodes the time by which the wall clock is ahead of shard time. The difference is the same
+    /// for all shards of the process.
     fn clock(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Time by which the wall clock is ahead of shard time; negative if it is behind";
         let (unit, kind) = (Some(&Unit::Seconds), MetricType::Gauge);
@@ -143,7 +143,8 @@ impl Scrape {
         let of = ("link_ping_seconds", "Duration of the last ping over the link");
         let took = |link: &LinkStats| link.last_ping.unwrap_or_default().as_secs_f64();
         self.link(encoder, of, |link| ConstGauge::new(took(link)))?;
-        let help = "Seconds by which the other machine's clock is ahead; negative if it is behind";
+        let help = "Seconds by which the other node's clock is ahead of this node's clock; \
+            negative if it is behind";
         let of = ("link_clock_ahead_seconds", help);
         #[expect(clippy::cast_precision_loss, reason = "clocks differ by less than 2^53 ms")]
         let ahead = |link: &LinkStats| link.clock_ahead_ms as f64 / 1000.0;
@@ -160,7 +161,8 @@ impl Scrape {
         let of =
             ("link_overflow_rows", "Rows answered with overflow numbers because the link was slow");
         self.link(encoder, of, |link| ConstCounter::new(link.paced_rows))?;
-        let of = ("link_released_late", "Numbers released because the answer came too late");
+        let help = "Numbers released because the answer that contained them arrived too late";
+        let of = ("link_released_late", help);
         self.link(encoder, of, |link| ConstCounter::new(link.late_released))?;
         self.link_latency(encoder)
     }
@@ -259,7 +261,7 @@ impl Scrape {
     }
 
     fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Time in the server from a request's last byte to its answer";
+        let help = "Time from receiving a request's last byte to sending its answer";
         let mut family = encoder.encode_descriptor(
             "batch_duration",
             help,
@@ -317,7 +319,7 @@ impl Collector for Scrape {
         let help = "Rows of repeated batches answered with the same numbers as before";
         self.counter(encoder, "repeated_rows", help, |s| s.engine.repeated)?;
         self.counter(encoder, "releases", "Lockouts ended early", |s| s.engine.released)?;
-        let help = "Records copied before their segment was deleted";
+        let help = "Journal records copied to a newer segment before their own segment was deleted";
         self.counter(encoder, "carried_records", help, |s| s.engine.carried)?;
         self.gauge(encoder, "connections", "Open connections", |s| s.connections as u64)?;
         self.gauge(encoder, "numbers", "Numbers in rotation", |s| s.numbers as u64)?;
@@ -327,7 +329,8 @@ impl Collector for Scrape {
         self.counter(encoder, "journal_groups", help, |s| s.journal.groups)?;
         let help = "Bytes written to the journal";
         self.counter(encoder, "journal_bytes", help, |s| s.journal.bytes)?;
-        let help = "Journal: 0 writing, 1 full, 2 failed, 3 waiting, 4 served by another process";
+        let help = "State of the journal: 0 writing, 1 disk full, 2 failed, 3 waiting for a slow \
+            write, 4 another process serves the shard";
         self.gauge(encoder, "journal_state", help, |s| s.journal.state)?;
         let help = "Seconds since the journal last stored anything; 0 while it works";
         self.gauge(encoder, "journal_trouble_seconds", help, |s| s.journal.trouble_seconds)?;

@@ -161,7 +161,7 @@ impl From<StoreError> for Problem {
             }
             StoreError::Database(_) | StoreError::Silent => {
                 if let Some(left_out) = SILENT.pass() {
-                    tracing::error!(%error, left_out, "the directory cannot be read");
+                    tracing::error!(%error, left_out, "a management request failed");
                 }
                 let detail = if error.is_full() {
                     "the disk of the directory's database is full: free some space, then try again"

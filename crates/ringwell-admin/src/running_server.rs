@@ -25,7 +25,7 @@ pub trait RunningServer: Send + Sync {
     /// if the pool's shard cannot be reached.
     fn unused(&self, pool: PoolId, since: Millis) -> Later<'_, Vec<NumberRange>>;
 
-    /// The web sites in the configuration, as last read.
+    /// The web sites in the configuration that was last read.
     fn configured_sites(&self) -> Vec<Site>;
 
     /// Reports that the directory has changed and is now at version `version`. The server then
@@ -48,7 +48,7 @@ pub struct PoolState {
     pub shard: u16,
     /// The count of numbers handed out since the server started.
     pub allocated: u64,
-    /// The count of rows that got the overflow number since the server started, by reason.
+    /// The count of overflow rows since the server started, by reason.
     pub overflow: BTreeMap<String, u64>,
 }
 

@@ -170,7 +170,8 @@ async fn neither_a_site_nor_the_id_of_a_pool_passes_to_another_network_when_the_
     gets(&router, &south, put, &site("https://south.example", 21), 201).await;
     let path = "/api/2013-07-01/south/advertisers/a/advertiser_campaigns/c/ring_pools";
     gets(&router, &south, &format!("DELETE {path}/21.json"), "", 200).await;
-    // The refusal must have the same text for a removed pool as for a pool that still exists.
+    // If another network tries to use the pool's id, the error text is the same whether the pool
+    // was removed or still exists.
     let mut refused = Vec::new();
     for id in [21, 31] {
         let answer = send(&router, &north, import, &list("north", id, 8_885_550_120)).await;
@@ -249,8 +250,8 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
     assert_eq!(answers.len(), 1, "{answers:?}");
     let answer = answers.first().unwrap();
     assert!(answer.starts_with("HTTP/1.1 409") && answer.contains("cannot be used"), "{answer}");
-    // The answer to a token for one network names the pool that has the number only if the pool is
-    // in that network. The answer to a token for all networks always names the pool.
+    // If a token is valid in only one network, the answer names a number's pool only if this pool
+    // is in that network. If a token is valid in all networks, the answer always names the pool.
     for (token, number, holder) in [
         (&*north, "8885550105", "in the rotation of ring pool 12"),
         (ADMIN, "8885550110", "in the rotation of ring pool 21"),
@@ -270,7 +271,7 @@ async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
     let import = "POST /v1/pools.csv";
     let bad = |number: &str| {
         format!(
-            "overflow_number: {number} is also in the pool's rotation, so its calls would be \
+            "overflow_number: {number} is also in the pool's rotation, so calls to it would be \
              attributed to one visitor"
         )
     };
@@ -296,8 +297,7 @@ async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
     let answer = send(&router, ADMIN, import, &lines(&two)).await;
     assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
     assert!(answer.contains("overflow_number: differs from the pool's previous line"), "{answer}");
-    // If a line's overflow number is in the rotation, an existing pool keeps its numbers and its
-    // overflow number.
+    // A line whose overflow number is in the pool's rotation does not change an existing pool.
     let good = lines(&["11,8885550199,1800,8885550100,5"]);
     gets(&router, ADMIN, import, &good, 200).await;
     for line in ["11,8885550103,1800,8885550100,5", "11,8885550103,1800,8885550110,5"] {
@@ -335,7 +335,7 @@ async fn ids_that_are_too_long_are_a_fault_of_the_request() {
     let line = format!("{COLUMNS}\n11,,1800,8885550100,5,{long},a,c\n");
     let answer = send(&router, ADMIN, "POST /v1/pools.csv", &line).await;
     assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
-    assert!(answer.contains("ring pools have at most 512 bytes"), "{answer}");
+    assert!(answer.contains("ring pools may have at most 512 bytes"), "{answer}");
     let line = format!("PUT /v1/networks/{long}");
     gets(&router, ADMIN, &line, r#"{"numbers_max":5}"#, 422).await;
     let of = "/api/2013-07-01/7/advertisers/1/advertiser_campaigns";
@@ -346,7 +346,7 @@ async fn ids_that_are_too_long_are_a_fault_of_the_request() {
             format!("{line}\nauthorization: {ADMIN}\n\n{{\"name\":\"A\",\"max_pool_size\":2}}");
         let answer = ask(&router, &request).await;
         assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
-        assert!(answer.contains("ids have at most 512 bytes"), "{answer}");
+        assert!(answer.contains("ids must be at most 512 bytes long"), "{answer}");
     }
 }
 

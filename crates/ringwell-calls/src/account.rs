@@ -19,7 +19,7 @@ pub struct Account {
     pub secrets: Vec<Vec<u8>>,
     /// Twilio's shared keys.
     pub shared_keys: Vec<Vec<u8>>,
-    /// The answer for callers of numbers without a destination.
+    /// The answer to a call whose number has no destination.
     pub unknown_number: UnknownNumber,
     /// Limits the number of log lines about this account's refused requests.
     pub warnings: Warnings,

@@ -59,7 +59,7 @@ pub struct PoolRef {
     pub name: Option<String>,
 }
 
-/// One visitor who was shown the number.
+/// An allocation of the called number to a visitor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Allocation {
     /// The time of the allocation, in milliseconds since 1970.
@@ -108,10 +108,10 @@ pub struct ReportedAllocation {
 /// The reason why the holder of a number is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HolderError {
-    /// The history is temporarily unavailable. A later attempt may succeed.
+    /// The number's history is temporarily unavailable. A later attempt may succeed.
     #[error("{0}")]
     Unavailable(String),
-    /// The history from the requested time is no longer available.
+    /// The number's history for the requested time is no longer available.
     #[error("{0}")]
     Gone(String),
 }
@@ -129,10 +129,10 @@ pub struct KeepAlives {
     pub is_part: bool,
 }
 
-/// A future that looks up keep-alives. Returns `None` if they are unknown.
+/// A future that looks up keep-alives. It resolves to `None` if they are unknown.
 pub type FoundKeepAlives<'a> = Pin<Box<dyn Future<Output = Option<KeepAlives>> + Send + 'a>>;
 
-/// The functions of the node that the call service needs.
+/// The node's functions that the call service uses.
 pub trait Numbers: Send + Sync {
     /// The pools that serve `number`: one pool, or several that share an overflow number. Does not
     /// block.
@@ -141,8 +141,8 @@ pub trait Numbers: Send + Sync {
     /// Whether `pool` exists. `None` while that is unknown. Does not block.
     fn has_pool(&self, pool: PoolId) -> Option<bool>;
 
-    /// Looks up the newest holders of `number` at or before `at`, newest first. Returns at most
-    /// `most` holders.
+    /// Looks up the allocations of `number` at or before `at`, newest first. Returns at most `most`
+    /// allocations.
     fn holders(&self, number: PromoNumber, at: Millis, most: usize) -> Holders<'_>;
 
     /// Looks up the keep-alives that an allocation received up to `at`. The allocation is
@@ -226,7 +226,7 @@ impl Attribution {
         self.outcome != Attributed::Pending
     }
 
-    /// Whether both attributions have the same result and the same visitor.
+    /// Whether `self` and `other` have the same result and the same visitor.
     pub(crate) fn names_the_same(&self, other: &Self) -> bool {
         let allocated = |it: &Self| it.allocation.as_ref().map(|it| it.allocated_ms);
         self.outcome == other.outcome && allocated(self) == allocated(other)

@@ -19,15 +19,15 @@ pub const NOTE_BYTES_MAX: usize = 200;
 const WITHHELD: &str = "withheld";
 /// The maximum number of digits in a number.
 const DIGITS_MAX: usize = 15;
-/// The minimum number of digits in a complete number of any country. A shorter entry must be a
-/// prefix.
+/// The minimum number of digits in a complete number of any country. A pattern with fewer digits
+/// must be a prefix.
 const DIGITS_MIN: usize = 7;
 
 /// A pattern that callers are compared with, in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern(String);
 
-/// An entry of the list.
+/// An entry in the list of blocked callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// The pattern of the callers to block.
@@ -122,9 +122,9 @@ impl Blocks {
         Self(all)
     }
 
-    /// The entry that refuses a call from `caller` to a number of the pools `serving`. If several
-    /// entries match, prefers the most specific pattern, then an entry for one pool over an entry
-    /// for all pools.
+    /// Returns the entry that blocks a call from `caller` to a number of the pools `serving`. If
+    /// several entries match, prefers the most specific pattern, then an entry for one pool over an
+    /// entry for all pools.
     #[must_use]
     pub fn find(&self, caller: &Caller, serving: &[Serving]) -> Option<&Block> {
         if self.0.is_empty() {

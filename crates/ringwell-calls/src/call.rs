@@ -51,7 +51,8 @@ pub struct CallEvent {
     pub key: String,
     /// The reported event.
     pub kind: EventKind,
-    /// The time according to the provider, or the arrival time if the report has no time.
+    /// The event's time according to the provider, or the report's arrival time if the report
+    /// contains no time.
     pub at: Millis,
     /// The duration of the conversation, if the report contains it.
     pub talk_seconds: Option<u32>,
@@ -81,7 +82,7 @@ pub struct Facts {
     ringing_ms: Option<u64>,
     answered_ms: Option<u64>,
     ended_ms: Option<u64>,
-    /// The greatest of the outcomes that were reported for single destinations.
+    /// The greatest outcome that was reported for any destination.
     leg: Option<Outcome>,
     /// The outcome of the call, if the provider reported one.
     end: Option<Outcome>,

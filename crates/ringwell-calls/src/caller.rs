@@ -1,5 +1,5 @@
-//! Parses the caller's number as providers send it: in E.164, as a SIP address, as a marker for
-//! "withheld", or as junk.
+//! Parses a caller's number as providers send it: an E.164 number, a SIP address, a marker for a
+//! withheld number, or text that is none of these.
 //!
 //! Does not check who may see the number. A caller without a valid number is still accepted, and
 //! the call is connected.
@@ -13,7 +13,7 @@ use crate::digest::{self, Mac};
 
 /// The accepted number of digits in an E.164 number, not counting the `+`.
 const DIGITS: std::ops::RangeInclusive<usize> = 3..=15;
-/// The maximum length of a stored SIP address. Longer addresses are cut off.
+/// The maximum length of a stored SIP address. Longer addresses are truncated.
 const SIP_BYTES_MAX: usize = 128;
 /// The markers that providers send for a withheld number. `266696687` spells ANONYMOUS on a keypad.
 const WITHHELD: [&str; 10] = [
@@ -40,7 +40,7 @@ pub enum Caller {
     E164(String),
     /// A SIP address without a telephone number.
     Sip(String),
-    /// The HMAC of a number or SIP address that is not stored itself.
+    /// The HMAC that is stored instead of a number or SIP address.
     Hash(String),
 }
 

@@ -24,10 +24,10 @@ pub const LOOKED_UP_MAX: usize = CANDIDATES_MAX + 1;
 /// The confidence below which an attribution counts as uncertain.
 pub const ABSTAIN_BELOW: f64 = 0.5;
 
-/// The period before a call in which a tap counts as strong evidence that its visitor is the
-/// caller.
+/// The period before a call in which a visitor's tap counts as strong evidence that this visitor is
+/// the caller.
 const TAP_COUNTS: Millis = Millis(120_000);
-/// The weight of a tap within [`TAP_COUNTS`] before the call.
+/// The weight of a tap within the period [`TAP_COUNTS`] before a call.
 const TAP_WEIGHT: f64 = 50.0;
 
 /// An allocation whose visitor may be the caller.
@@ -71,9 +71,9 @@ pub fn probabilities(at: Millis, looked_up: &[Candidate]) -> Vec<f64> {
     scores.iter().map(|score| if sum > 0.0 { score / sum } else { 0.0 }).collect()
 }
 
-/// The total score of all visitors before `candidates`. Assumes that the number was handed out to
-/// them at the same rate as to the candidates. Without this score, the confidence would be too high
-/// for numbers that are handed out often.
+/// The total score of all allocations before `candidates`. Assumes that they were made at the same
+/// rate as the candidates. Without this score, the confidence would be too high for numbers that
+/// are handed out often.
 fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     let (Some(newest), Some(oldest)) = (candidates.first(), candidates.last()) else { return 0.0 };
     if candidates.len() < 2 {
@@ -180,15 +180,15 @@ mod tests {
         assert_eq!(confidence(at, &[], false), None);
     }
 
-    /// Tests a number that is handed out every twenty minutes. It has four candidates and many
-    /// visitors before them.
+    /// Tests a number that is handed out every twenty minutes. For a call to it, four visitors are
+    /// candidates, and many others were shown the number earlier.
     #[test]
     fn visitors_before_the_oldest_candidate_count_too() {
         let at = Millis(100_000_000);
         let ages = |count: u64| (0..count).map(|it| 600 + it * 1_200).collect::<Vec<_>>();
         let four = probabilities(at, &candidates(&ages(5), at));
         assert_eq!(four.len(), CANDIDATES_MAX);
-        // The exact sum of the scores of all visitors, for comparison with the approximation.
+        // The exact sum of the scores of all allocations, for comparison with the approximation.
         let all: f64 = (0..200_u32).map(|it| density(600.0 + f64::from(it) * 1_200.0)).sum();
         assert!((four[0] - density(600.0) / all).abs() < 1e-4, "{four:?}");
         assert!(four.iter().sum::<f64>() < 0.99);
@@ -216,13 +216,14 @@ mod tests {
         assert!(after.value > 0.999 && before.value < 0.95, "{before:?} {after:?}");
         let said = "called 30 min after the number was shown, 10 s after the visitor tapped it; ";
         assert!(after.reason.starts_with(said), "{}", after.reason);
-        // A tap an hour ago has no extra weight. An old tap proves only that the visitor looked at
-        // the number at that time.
+        // A tap an hour before the call has no extra weight. An old tap proves only that the
+        // visitor looked at the number at that time.
         all[0].tapped_at = None;
         all[1].tapped_at = Some(Millis(at.0 - 3_500_000));
         let old = confidence(at, &all, false).unwrap();
         assert!((old.value - before.value).abs() < 0.05, "{old:?}");
-        // The tap may be later than the call, because the provider's clock may be behind.
+        // The tap may be later than the call, because the provider's clock may be behind the
+        // server's.
         all[1].tapped_at = Some(Millis(at.0 + 3_000));
         assert!(confidence(at, &all, false).unwrap().value < 0.05);
     }

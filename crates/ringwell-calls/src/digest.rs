@@ -80,7 +80,8 @@ pub fn ed25519(private: &[u8], text: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((pair.sign(text).as_ref().to_vec(), pair.public_key().as_ref().to_vec()))
 }
 
-/// Whether both values are equal. The duration of the comparison does not reveal where they differ.
+/// Whether `one` and `other` are equal. The duration of the comparison does not reveal where they
+/// differ.
 #[must_use]
 pub fn same(one: &[u8], other: &[u8]) -> bool {
     one.ct_eq(other).into()

@@ -1,4 +1,5 @@
-//! HTTP: webhooks of providers under `/t/`, and paths for operators and programs under `/v1/`.
+//! The HTTP interface: webhooks from providers under `/t/`, and paths for operators and programs
+//! under `/v1/`.
 //!
 //! Owns the paths, the limits for requests, and the formats of answers. Opens no sockets.
 

@@ -70,7 +70,7 @@ pub struct Log {
     database: Arc<LogDatabase>,
 }
 
-/// The reason why the log did not carry out a request. The log is unchanged.
+/// The reason why an operation on the log failed. The log is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The database cannot be reached, or it failed. A later attempt may succeed.
@@ -89,7 +89,7 @@ pub enum LogError {
     /// The stored data are damaged: they cannot be parsed.
     #[error("the call log is damaged: {0}")]
     Damaged(String),
-    /// The system provides no random bytes for ids and secrets.
+    /// The operating system provides no random bytes for ids and secrets.
     #[error("the operating system provides no random bytes")]
     NoRandomness,
 }
@@ -202,7 +202,8 @@ impl Log {
         };
         tracing::error!(
             reason,
-            "calls are connected without the call log, and logged when its database answers"
+            "the call log is unavailable: calls are still connected, and will be logged when it is \
+             available"
         );
         Ok(Self { database: Arc::new(LogDatabase::unopened(location, &SCHEMA)?) })
     }
@@ -212,8 +213,8 @@ impl Log {
         self.database.close().await;
     }
 
-    /// Reports the damage that `error` shows, if any. Returns whether a background task should not
-    /// report the error itself.
+    /// Reports the damage that `error` shows, if any. Returns true if a background task should not
+    /// report `error`.
     pub(crate) fn reports(&self, error: &LogError) -> bool {
         self.database.report_damage(error);
         error.is_said()
@@ -237,7 +238,7 @@ pub(crate) fn from_ms(value: i64) -> Millis {
     Millis(u64::try_from(value).unwrap_or_default())
 }
 
-/// Creates an id: `prefix` followed by random letters and digits.
+/// Creates an id: `prefix` followed by 32 random hexadecimal digits.
 pub(crate) fn random_id(prefix: &str) -> Result<String, LogError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|_| LogError::NoRandomness)?;

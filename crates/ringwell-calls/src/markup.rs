@@ -1,4 +1,4 @@
-//! Writes the XML of answer documents, with attributes and text escaped.
+//! Writes the XML documents in answers to providers. Escapes attributes and text.
 
 use std::fmt::Write;
 

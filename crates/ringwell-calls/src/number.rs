@@ -14,9 +14,9 @@ pub fn called(text: &str) -> Option<String> {
     }
 }
 
-/// Converts the number in a filter to E.164 format with `+`. Ten digits are a number with country
-/// code 1, as in the answer to a request for a number. A leading space stands for a `+` that was
-/// not encoded in a URL.
+/// Converts the number in a filter to E.164 format with `+`. Ten digits are read as a number with
+/// country code 1, because Ringwell hands out such numbers in this form. A leading space stands for
+/// a `+` that was not encoded in a URL.
 #[must_use]
 pub fn asked(text: &str) -> Option<String> {
     let digits = text.trim();

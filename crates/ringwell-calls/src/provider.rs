@@ -74,7 +74,7 @@ pub struct Report {
     /// The provider's id of the call. It is the id of the caller's leg, even in reports about the
     /// callee's leg.
     pub call: String,
-    /// The event, if the report contains a relevant one.
+    /// The relevant events that the report contains.
     pub events: Vec<CallEvent>,
     /// The called number, as received.
     pub to: Option<String>,

@@ -76,8 +76,9 @@ impl Routes {
         })
     }
 
-    /// Removes destinations that would cause an endless loop: numbers of this server whose own
-    /// destinations lead back to themselves or to `number`. Returns the removed destinations.
+    /// Removes destinations that would cause an endless loop. These are numbers of this server from
+    /// which a call would return to the same destination or to `number`. Returns the removed
+    /// destinations.
     pub fn cut_loops(
         &self,
         plan: &mut RoutePlan,
@@ -106,8 +107,8 @@ impl Routes {
     }
 
     /// The destinations of a call to `number`, if such a call reaches this server. A call to an
-    /// overflow number usually does not reach this server, because overflow numbers are often the
-    /// user's main number.
+    /// overflow number usually does not reach this server, because that number is often the user's
+    /// main number.
     fn next_targets(&self, number: &str, at: Millis, serving: &[Serving]) -> Vec<String> {
         let is_here = serving.iter().any(|it| !it.is_overflow)
             || self.0.iter().any(|(rule, _)| rule.numbers.contains(number));

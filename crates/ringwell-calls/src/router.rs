@@ -87,7 +87,8 @@ fn read(
     }
     if to.len() > TARGETS_MAX || !to.iter().all(|target| is_call_target(target)) {
         return Err(
-            "to: must contain at most ten destinations, each a SIP address or a number with +"
+            "to: must contain at most ten destinations, each a SIP address or a number that starts \
+             with +"
                 .to_owned(),
         );
     }
@@ -106,7 +107,7 @@ fn read(
         return Err("whisper: must be 1 to 200 bytes on one line".to_owned());
     }
     if !caller_id.as_deref().is_none_or(|text| text.starts_with('+') && e164(text).is_some()) {
-        return Err("caller_id: must be a number with +".to_owned());
+        return Err("caller_id: must be a number that starts with +".to_owned());
     }
     Ok(Some(RoutePlan {
         to,

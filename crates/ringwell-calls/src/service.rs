@@ -81,13 +81,14 @@ struct Inner {
     routed: Mutex<Remembered>,
     /// Notified when a delivery may be due.
     stored: Arc<Notify>,
-    /// The month, and the key with which callers are hashed in that month.
+    /// The most recently used key for hashing callers, with its month.
     caller_key: Mutex<Option<(String, Vec<u8>)>>,
     /// The list of blocked callers.
     blocks: RwLock<Arc<Blocks>>,
     /// The ids of calls that are being attributed.
     looking: Mutex<HashSet<String>>,
-    /// Whether calls in the log may be without a look-up, because too many were in progress.
+    /// Whether some calls were not attributed, because too many look-ups were in progress or a
+    /// result was not stored.
     left_out: AtomicBool,
 }
 
@@ -207,7 +208,7 @@ impl Service {
 
     /// Stores all waiting reports and closes the log. Later reports are not stored.
     pub async fn close(&self) {
-        // If the time limit expires, the remaining reports are counted and logged below.
+        // If the time limit expires, the number of remaining reports is logged below.
         let _ = tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await;
         let Waiting { all, kept } = self.waiting();
         let lost = all - kept;
@@ -384,8 +385,8 @@ impl Service {
         Some(plan)
     }
 
-    /// The destinations that the user's program chooses, or `plan` if the program does not answer
-    /// in time.
+    /// The destinations that the user's program chooses, or `plan` if the program selects the
+    /// default or gives no usable answer in time.
     async fn routed(
         &self,
         routing: &RoutingSettings,
@@ -453,8 +454,8 @@ impl Service {
         self.report_within(STORE_MAX, call).await
     }
 
-    /// Logs the events of a call while the caller waits for the next destination. Returns before
-    /// the deadline for calls. Events that have not been stored by then are stored later.
+    /// Logs the events of a call while the caller waits for the next destination. Returns within
+    /// the time limit for calls. Events that have not been stored by then are stored later.
     pub async fn report_while_ringing(&self, call: IncomingCall) {
         let _ = self.report_within(self.settings().deadline, call).await;
     }
@@ -496,8 +497,8 @@ impl Service {
             None => None,
             Some(caller) => Some(self.stored_caller(caller, call.received).await),
         };
-        // Removes control characters, because PostgreSQL cannot store NUL and no call may be lost
-        // for that reason.
+        // Removes control characters: PostgreSQL cannot store NUL, and no call may be lost because
+        // of it.
         let plain = |text: &str| text.replace(char::is_control, "");
         let reported = |event: &CallEvent| ReportedEvent {
             event: CallEvent { key: plain(&event.key), ..event.clone() },
@@ -524,8 +525,8 @@ impl Service {
     }
 
     /// Submits `change` to the writer. Returns whether the change was stored by `until`, either in
-    /// the log or in the file of waiting changes. If too many changes are already waiting, `change`
-    /// is dropped. Otherwise, it is stored even if `until` passes first. Once the change is in the
+    /// the log or in the backlog file. If too many changes are already waiting, `change` is
+    /// dropped. Otherwise, it is stored even if `until` passes first. Once the change is in the
     /// log, starts the look-up of the visitor if the call is not attributed yet.
     async fn hand_over(&self, change: CallChange, until: Instant) -> bool {
         let submitted = self.inner.writer.submit_report(change.clone(), until);

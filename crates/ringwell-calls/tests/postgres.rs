@@ -165,7 +165,7 @@ fn reports_that_reach_two_nodes_at_once_are_all_in_the_call() {
                 for (at, kind) in reports {
                     together.wait();
                     let change = change(&format!("CA{call}"), at, kind);
-                    // A change that is dropped, and not answered, is found below.
+                    // The result is ignored, because the assertions below find lost changes.
                     let _ = writer.submit(change).unwrap().await;
                 }
             }

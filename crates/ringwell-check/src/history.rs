@@ -1,7 +1,8 @@
 //! The contents of a history, independent of the file format.
 //!
 //! Owns the facts, and what follows directly from them: the version of a pool that applied at a
-//! time, the relation between the clocks, and the times of faults. Judges nothing.
+//! time, the relation between the monotonic clock and the wall clock, and the times of faults.
+//! Judges nothing.
 //!
 //! There are two kinds of facts. Those in [`Whole`] (batches, frames, pools) stay in memory. Rows
 //! and records are in memory only for one [`Part`] of the numbers at a time.
@@ -13,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 /// Nanoseconds of a millisecond.
 pub(crate) const MS: i64 = 1_000_000;
-/// The largest difference between the clocks of a client and of a server, in milliseconds.
+/// The largest tolerated difference between a client's clock and a server's clock, in milliseconds.
 pub(crate) const CLOCK_SLACK: i64 = 100;
-/// The time after the end of a fault during which the fault still counts as the cause of overflow.
+/// The time for which a fault still counts as the cause of overflow after the fault has ended.
 const RECOVERY: i64 = 10_000 * MS;
 
 /// The position of a line: the index of its file, and the line number, counted from 1.
@@ -34,7 +35,7 @@ pub(crate) struct Whole {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) lines: u64,
     pub(crate) unknown_lines: u64,
-    /// The deadline of each run; the key is the prefix of the run's ids.
+    /// The deadline of each run; the key is the prefix of the run's batch ids and row ids.
     pub(crate) runs: BTreeMap<String, Option<i64>>,
     pub(crate) pools: BTreeMap<u64, Vec<Version>>,
     /// Readings of both clocks at the same moment: the monotonic clock in nanoseconds, and the wall
@@ -83,15 +84,15 @@ pub(crate) struct Batch {
     pub(crate) place: SourceLine,
     pub(crate) id: Box<str>,
     pub(crate) t: i64,
-    /// The earliest time at which its rows may have been served. For a batch with an idempotency
-    /// key, this is the first attempt's `t`.
+    /// The earliest time at which the batch's rows may have been served. For a batch with an
+    /// idempotency key, this is the first attempt's `t`.
     pub(crate) since: i64,
     pub(crate) key: Option<Box<str>>,
     pub(crate) deadline_ms: Option<i64>,
     pub(crate) end: Option<End>,
     /// The time and the line of a second answer, which breaks a rule.
     pub(crate) second: Option<(i64, SourceLine)>,
-    /// The error in the form of the answer, if there is one.
+    /// The reason why the answer is malformed; `None` if it is well-formed.
     pub(crate) misshapen: Option<Box<str>>,
 }
 
@@ -150,7 +151,7 @@ pub(crate) struct Frame {
 /// The facts about a shard's final state.
 #[derive(Debug, Default)]
 pub(crate) struct FinalState {
-    /// The count of numbers that the shard reported, and the line with that count.
+    /// The line with the reported count of the shard's numbers, and that count.
     pub(crate) count: Option<(SourceLine, u64)>,
     /// The count of numbers that the state lists.
     pub(crate) there: u64,
@@ -212,8 +213,8 @@ pub(crate) enum Kind {
         rid: Option<Box<str>>,
     },
     /// The lockout ends at `until`; `ends` marks a release. If `restored` is set, no visitor saw
-    /// the allocation. The number's newest allocation is then again the previous one, which was
-    /// made at the time `restored` (0 if there was none).
+    /// the allocation. The previous allocation, made at the time `restored`, is then the number's
+    /// newest again (`restored` is 0 if there was none).
     Until {
         until: i64,
         ends: bool,
@@ -292,7 +293,7 @@ impl Whole {
         })
     }
 
-    /// Converts a monotonic time to wall-clock time, based on the nearest line with both clocks.
+    /// Converts a monotonic time to wall-clock time, based on the nearest reading of both clocks.
     pub(crate) fn wall_ms(&self, t: i64) -> Option<i64> {
         let at = self.clocks.partition_point(|(mono, _)| *mono < t);
         let beside = [at.checked_sub(1), Some(at)].into_iter().flatten();

@@ -19,7 +19,8 @@ use std::path::PathBuf;
 pub use read::ReadError;
 pub use verdict::{Line, Rule, Summary, Verdict, Violation};
 
-/// One part is created for this many bytes of history. Judging a part needs about this much memory.
+/// The numbers are divided into parts, one for this many bytes of history. Judging a part needs
+/// about this much memory.
 const PART_BYTES: u64 = 64 << 20;
 /// The maximum number of parts. Each part has two open files.
 const PARTS_MAX: usize = 400;

@@ -1,4 +1,4 @@
-//! One line of a history, as it is in the file. Every member is optional.
+//! One line of a history, as it is in the file. Every member except `k` is optional.
 //!
 //! Owns the names of the JSON members. The module `read` defines which members each kind of line
 //! requires.

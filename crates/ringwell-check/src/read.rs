@@ -34,7 +34,7 @@ pub struct ReadError {
 impl std::fmt::Display for ReadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.line {
-            0 => write!(f, "cannot read {}: {}", self.path.display(), self.why),
+            0 => write!(f, "{}: {}", self.path.display(), self.why),
             line => write!(f, "{}:{line}: {}", self.path.display(), self.why),
         }
     }
@@ -79,8 +79,10 @@ pub(crate) fn each_line(
     path: &Path,
     mut take: impl FnMut(u64, &[u8]) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
-    let failed =
-        |line, error: &io::Error| ReadError { path: path.to_owned(), line, why: error.to_string() };
+    let failed = |line, error: &io::Error| {
+        let why = format!("cannot read the file: {error}");
+        ReadError { path: path.to_owned(), line, why }
+    };
     let mut file = BufReader::new(File::open(path).map_err(|error| failed(0, &error))?);
     let mut text = Vec::new();
     for line in 1.. {
@@ -147,7 +149,7 @@ impl Reader {
 /// Finds the first attempt of each repeated batch. A later attempt may get the first attempt's
 /// answer. The lockouts of the numbers in that answer began at the first attempt.
 fn join_attempts(whole: &mut Whole) {
-    // For each key, the time of the first attempt and the count of attempts.
+    // For each idempotency key, the time of the first attempt and the count of attempts.
     let mut attempts: HashMap<Box<str>, (i64, u32)> = HashMap::new();
     for Batch { key, t, .. } in &whole.batches {
         if let Some(key) = key {
@@ -170,7 +172,8 @@ fn run(whole: &mut Whole, line: Line) -> Result<(), String> {
         VERSION => {}
         other => {
             return Err(format!(
-                "the history has format version {other}, but this program reads only {VERSION}"
+                "the history has format version {other}, but this program reads only version \
+                 {VERSION}"
             ));
         }
     }
@@ -222,8 +225,8 @@ fn need<T>(member: Option<T>, name: &str) -> Result<T, String> {
     member.ok_or_else(|| format!("`{name}` is missing"))
 }
 
-/// Converts a number to an integer. Ten digits stay unchanged. For a number with a `+`, 10^15 is
-/// added to its digits, so the result differs from every number of ten digits.
+/// Converts a telephone number to an integer. Ten digits stay unchanged. For a number with a `+`,
+/// 10^15 is added to its digits, so the result differs from every number of ten digits.
 fn digits(text: &str) -> Result<u64, String> {
     const INTERNATIONAL: u64 = 1_000_000_000_000_000;
     let read = |text: &str| {

@@ -1,4 +1,4 @@
-//! The rules, in the words of docs/spec/checker.md. Rules that read the same kinds of lines are in
+//! The rules, as docs/spec/checker.md states them. Rules that read the same kinds of lines are in
 //! one file.
 //!
 //! Some rules judge the whole history. Others judge one part of the numbers after another. Cases

@@ -37,8 +37,8 @@ fn first_opinion(histories: &[PathBuf]) -> Vec<String> {
     histories.iter().map(codes).collect()
 }
 
-/// Asserts that the first violation in a fixture is of `rule`, and that it is proved by the lines
-/// with the numbers `proof`.
+/// Asserts that the first violation in a fixture is a violation of `rule`, proved by the lines
+/// whose numbers are in `proof`.
 fn assert_found(name: &str, rule: Rule, words: &str, proof: &[u64]) {
     let verdict = judged(name);
     let first = verdict.first.unwrap_or_else(|| panic!("{name} is clean"));

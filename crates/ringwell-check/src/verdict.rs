@@ -71,7 +71,7 @@ pub(crate) struct Findings {
     pub(crate) numbers: usize,
 }
 
-/// One violation, before the text of the lines that prove it is read.
+/// One violation, without the text of the lines that prove it.
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) rule: Rule,

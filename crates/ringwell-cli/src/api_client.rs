@@ -1,9 +1,9 @@
 //! Requests to the management API, for commands that query or change a running server.
 //!
 //! Parses server addresses, reads the management token, and formats the errors of failed requests.
-//! Does not depend on which requests are sent. Speaks HTTP/1.1 over TCP and unix sockets, with one
-//! request per connection. TLS is not supported, so the address must be that of the server itself
-//! or of a proxy that adds TLS.
+//! Callers choose the paths and bodies of the requests. Speaks HTTP/1.1 over TCP and unix sockets,
+//! with one request per connection. TLS is not supported: the address must be the server's own, or
+//! that of a proxy that accepts plain HTTP.
 
 use std::fmt;
 use std::fs;
@@ -39,7 +39,7 @@ const ANSWER_MAX: Duration = Duration::from_mins(2);
 /// A server that does not report its health within this time is considered hung.
 const HEALTH_MAX: Duration = Duration::from_secs(3);
 
-/// A server: `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`.
+/// The address of a server: `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url(Listen);
 
@@ -134,9 +134,9 @@ impl fmt::Display for ApiError {
                 match has_token {
                     true => write!(
                         f,
-                        "{url} refuses this token: add the token's SHA-256 to that \
-                         server's setting management.token_sha256 or, if its environment variable \
-                         RINGWELL_TOKEN_SHA256 is set, to that variable"
+                        "{url} refuses this token: add the token's SHA-256 to \
+                         management.token_sha256 in that server's configuration, or to \
+                         RINGWELL_TOKEN_SHA256 if that server's environment sets this variable"
                     ),
                     false => write!(
                         f,
@@ -151,8 +151,8 @@ impl fmt::Display for ApiError {
                 write!(
                     f,
                     "{url} does not support this request: set --url to an address in the server's \
-                     `listen` setting, not to its management address. If that is already the case, \
-                     the server is an older version of Ringwell, or another program"
+                     `listen` setting, not to its management address. If --url is already such an \
+                     address, the server is an older version of Ringwell, or another program"
                 )
             }
             Self::Refused { url, status, detail, .. } => match detail.as_str() {

@@ -45,7 +45,7 @@ const DEMO_HELP: &str = "\
 Examples:
   ringwell demo
   ringwell demo --pools 1000 --numbers 100 --shards 2 --durability memory
-  ringwell demo --lifetime 10ms    # for load tests: numbers become free at once";
+  ringwell demo --lifetime 10ms    # for load tests: numbers become free again within milliseconds";
 
 const JOURNAL_HELP: &str = "\
 DIRECTORY is a data directory, or the directory of one shard in it (DATA/journal/0).
@@ -92,7 +92,8 @@ pub(crate) enum Command {
     /// Check whether this machine and a configuration are fit to serve
     #[command(after_help = doctor::HELP)]
     Doctor(doctor::Args),
-    /// Create a management token: print the secret on stdout, and the server's setting on stderr
+    /// Create a management token: print the secret on stdout, and the setting for the server on
+    /// stderr
     #[command(after_help = TOKEN_HELP)]
     Token,
     /// Serve the ring pools of a configuration
@@ -110,10 +111,10 @@ pub(crate) enum Command {
     /// Show which ring pools overflow, and why
     #[command(after_help = top::HELP)]
     Top(top::Args),
-    /// Make a test call to a number of a running server, without a provider
+    /// Make a test call to one of a running server's numbers, without a provider
     #[command(after_help = test_call::HELP)]
     Call(test_call::Args),
-    /// Export calls of a running server, report their results, block callers, erase personal data
+    /// Export calls from a running server, report their results, block callers, erase personal data
     #[command(after_help = call_log::HELP)]
     Calls(call_log::Args),
     /// Receive a server's webhooks on this machine, for testing
@@ -165,9 +166,9 @@ pub(crate) struct Serve {
     /// Data directory for journals and snapshots
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// The data directory was restored from a copy: hand out only overflow numbers for the longest
-    /// lifetime of any ring pool. Use this flag for one start only; `ringwell restore` does not
-    /// need it
+    /// The data directory was restored from a copy: hand out only overflow numbers until the
+    /// longest lifetime of any ring pool has passed. Use this flag for one start only;
+    /// `ringwell restore` does not need it
     #[arg(long)]
     pub(crate) restored: bool,
     /// The cluster file, which lists this server's node and its shards
@@ -214,8 +215,8 @@ pub(crate) struct Server {
     /// Number of shards; 0 for one per core
     #[arg(long, value_name = "N", value_parser = parse_shards)]
     shards: Option<u16>,
-    /// Where an allocation is stored before the answer is sent: `disk` survives a power cut, `os`
-    /// survives a crash of the process
+    /// Where an allocation is stored before the answer is sent: with `disk`, it survives a power
+    /// cut; with `os`, it survives a crash of the process
     #[arg(long, value_name = "WHERE", value_parser = durability())]
     durability: Option<Durability>,
     /// Deadline for answering a batch, e.g. 100ms; rows without a number by then get overflow
@@ -248,7 +249,7 @@ fn count(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|count| *count > 0).ok_or("must be a whole number above 0")
 }
 
-/// Parses a durability by name.
+/// Returns a parser for the names of durabilities.
 pub(crate) fn durability() -> impl TypedValueParser<Value = Durability> {
     PossibleValuesParser::new(["disk", "os", "memory"]).try_map(|text| text.parse::<Durability>())
 }

@@ -44,9 +44,9 @@ Examples:
 /// The databases in a backup: the directory of ring pools, and the call log.
 pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", calls::FILE];
 
-/// Small files of a data directory that are copied if they exist. The reports that wait for the
-/// call log are copied before the call log itself, so that each report is in at least one of the
-/// two copies.
+/// Small files of a data directory that are copied if they exist. The reports of calls that are not
+/// in the call log yet are copied before the call log, so that each report is in at least one of
+/// the two copies.
 const SMALL: [&str; 8] = [
     calls::WAITING,
     calls::UNREAD,
@@ -122,16 +122,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             format!("{}: sound; {count} files, backed up at {at}\n", path.display()).as_bytes(),
         );
     }
-    let to = args.to.as_deref().context("set --to to a new directory")?;
+    let to = args.to.as_deref().context("--to must name a new directory")?;
     let sources = match sources(args.config.as_deref(), args.data.clone())? {
         Ok(found) => found,
         Err(code) => return Ok(code),
     };
-    ensure!(!to.exists(), "{} already exists: set --to to a new directory", to.display());
+    ensure!(!to.exists(), "{} already exists: choose a new directory for --to", to.display());
     let data = sources.data.display();
     ensure!(
         !is_inside(to, &sources.data),
-        "{} is inside the data directory {data}: set --to to a directory elsewhere",
+        "{} is inside the data directory {data}: choose a directory outside it for --to",
         to.display()
     );
     let partial = partial(to)?;
@@ -159,7 +159,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             );
         }
     }
-    // The data directory of a demo has no database, because a demo keeps its pools in files.
+    // A demo has no database of ring pools, because it keeps its pools in files.
     if args.config.is_none() && !sources.data.join(DEMO_LIST).exists() {
         eprintln!(
             "No database of ring pools was copied. If the server has one, use --config FILE \
@@ -273,7 +273,7 @@ fn copy_small(from: &Path, to: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Lists the directories of shards.
+/// Returns the names of the shards' journal directories, sorted by shard.
 fn shards(data: &Path) -> anyhow::Result<Vec<String>> {
     let journal = data.join("journal");
     let listed = fs::read_dir(&journal).with_context(|| {

@@ -32,7 +32,7 @@ const CONNECTIONS_MAX: usize = 2_048;
 /// The name of the call log's file in the data directory.
 pub(crate) const FILE: &str = "calls.sqlite";
 
-/// The name of the file in the data directory that contains reports waiting for the call log.
+/// The name of a file in the data directory: it contains reports that are not in the call log yet.
 pub(crate) const WAITING: &str = "calls-waiting.jsonl";
 
 /// The name of the file that receives unreadable lines of [`WAITING`].
@@ -174,7 +174,8 @@ impl Running {
         // Every shard's thread calls this function with a handle to the same node, so only the
         // first call has an effect here.
         if self.node.node.set(node.clone()).is_ok() {
-            // Waiting reports can be stored, because the data directory is locked by now.
+            // The data directory is locked by now, so reports that wait for the call log can be
+            // kept in a file there.
             self.service.keep_in(&self.waiting);
         }
         let service = self.service.clone();

@@ -155,10 +155,8 @@ fn looked_at(summary: &Summary) -> String {
         let _ = writeln!(text, "ignored: {} lines of unknown kinds", summary.unknown_lines);
     }
     for journal in &summary.damaged {
-        let _ = writeln!(
-            text,
-            "the journal of {journal} is damaged; records after the damage were not judged"
-        );
+        let _ =
+            writeln!(text, "damaged journal: {journal}; records after the damage were not judged");
     }
     text
 }

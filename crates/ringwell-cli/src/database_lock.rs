@@ -77,9 +77,9 @@ pub(crate) fn message(field: &str, fault: &FileFault) -> String {
     if field == "calls.database" { fault.of_calls() } else { fault.to_string() }
 }
 
-/// Locks a server's database as [`claim`] does. Creates no lock file next to a directory, or next
-/// to a file that is not a database. A database whose beginning is damaged is locked if `is_own` is
-/// true or if a server has used it before.
+/// Locks a server's database as [`claim`] does. If `path` is a directory, returns an error and
+/// creates no lock file. A file that does not begin like a database may be a damaged database: it
+/// is locked only if `is_own` is true or if a server has used it before.
 ///
 /// # Errors
 /// Returns a [`FileFault`], or the same errors as [`claim`].
@@ -102,8 +102,8 @@ pub(crate) fn claim_for_server(path: &Path, what: &str, is_own: bool) -> anyhow:
 pub(crate) fn claim(path: &Path, what: &str) -> anyhow::Result<File> {
     if fs::metadata(path).is_ok_and(|file| file.nlink() > 1) {
         bail!(
-            "{} has a second name (a hard link), under which another server could open the file: \
-                remove that name (`find -samefile` finds it)",
+            "{} has more than one hard link, so another server could open the file under another \
+                name: remove the other links (`find -samefile` finds them)",
             path.display()
         );
     }

@@ -1,9 +1,9 @@
 //! `ringwell demo`: sample ring pools, and a server for them.
 //!
-//! Writes `demo-pools.csv`, `load-pools.csv`, `demo-token` and, for `ringwell call`,
-//! `demo-calls.toml` with its secret into the data directory. An existing token is kept, so that
-//! commands printed by an earlier run still work. Invariant: `ringwell load` uses no numbers from
-//! the pools for manual trials.
+//! Writes `demo-pools.csv`, `load-pools.csv` and `demo-token` into the data directory. For
+//! `ringwell call`, also writes `demo-calls.toml` and a file with its secret. An existing token is
+//! kept, so that commands printed by an earlier run still work. Invariant: if there are extra pools
+//! for `ringwell load`, it uses no numbers from the pools for manual trials.
 
 mod inbox;
 mod introduction;
@@ -43,7 +43,8 @@ const LOAD_POOLS: u32 = 200;
 /// the pools contain, so each number must become free again almost at once.
 const LOAD_LIFETIME: Millis = Millis(10);
 
-/// A lifetime short enough that a user sees an overflowing pool recover.
+/// The lifetime of the pool for the shop's load slider. It is short enough that a user sees the
+/// pool recover from overflow.
 const BUSY_LIFETIME: Millis = Millis(20_000);
 
 /// If the lifetime of the demo's own pools does not exceed this value, they have enough free
@@ -103,8 +104,8 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         crate::serve::routes(&config, front.dashboard.clone(), DatabaseTokens::default());
     let of_server = with_calls(of_server, calls.clone());
     let routes: Routes = Arc::new(move |node| {
-        // This closure runs on each shard's thread, so the thread's name shows whether it is the
-        // shard to slow down.
+        // This closure runs on each shard's thread, so the thread's name shows whether its shard is
+        // the one to slow down.
         let name = std::thread::current().name().map(str::to_owned);
         if let Some((controls, _)) = slow.as_ref().filter(|(_, shard)| name.as_ref() == Some(shard))
         {
@@ -169,8 +170,8 @@ fn check_free(config: &Config) -> anyhow::Result<()> {
     Ok(ringwell_node::check_free(&config.listen)?)
 }
 
-/// Creates the data directory and checks that it can be locked. Settings that the server would
-/// refuse later are refused here, before the list of an earlier demo is overwritten.
+/// Creates the data directory and checks that it can be locked. A directory that the server would
+/// refuse later is refused here, before the pool list of an earlier demo is overwritten.
 fn claim(data: &Path) -> anyhow::Result<()> {
     ringwell_node::disk::create_directory(data).with_context(|| {
         format!("cannot create the directory {}; choose another one with --data", data.display())
@@ -190,8 +191,8 @@ fn claim(data: &Path) -> anyhow::Result<()> {
 /// different number.
 struct Front {
     dashboard: Dashboard,
-    /// The shop page, and the pool that its load slider uses. `None` if measurements need a quiet
-    /// server.
+    /// The shop page, and the pool that its load slider uses. `None` if the demo has no pool for
+    /// the slider, or if the server's first address is not a TCP address.
     shop: Option<(Shop, RingPool)>,
     /// The URL that the user should open first.
     url: String,
@@ -273,7 +274,7 @@ impl Front {
 }
 
 /// Serves the dashboard at the address of the management API. If that address is in use, uses any
-/// free port of this machine. Returns the address.
+/// free port on this machine. Returns the address.
 fn open_dashboard(config: &mut Config, dashboard: &Dashboard) -> anyhow::Result<String> {
     if let Ok(address) = management::serve(config, dashboard) {
         return Ok(address);
@@ -282,14 +283,14 @@ fn open_dashboard(config: &mut Config, dashboard: &Dashboard) -> anyhow::Result<
     management::serve(config, dashboard)
 }
 
-/// Returns the pool that the shop's slider uses, which is the last pool.
+/// Returns the pool that the shop's load slider uses, which is the last pool.
 fn busy_pool(pools: u32, numbers: u32) -> Option<RingPool> {
     let last = pools.saturating_add(LOAD_POOLS).saturating_add(1);
     demo_pools(last, numbers, BUSY_LIFETIME).ok()?.pop()
 }
 
-/// Returns the default pools of `ringwell load`. The list is empty if the other pools have enough
-/// free numbers for the load, or if no numbers are left for more pools.
+/// Returns the extra pools for `ringwell load`. There are none if the demo's own pools have enough
+/// free numbers for the load, or if no numbers are left for extra pools.
 fn load_pools(args: &Demo) -> Vec<RingPool> {
     if args.lifetime <= BRIEF {
         return Vec::new();

@@ -57,7 +57,7 @@ Examples:
 /// The path at which the package installs the configuration.
 const USUAL_CONFIG: &str = "/etc/ringwell/ringwell.toml";
 
-/// The minimum free disk space, which suffices for a minute of load.
+/// The minimum free disk space, in bytes: enough for one minute at 17 MB/s.
 const FREE_MIN: u64 = 1 << 30;
 
 /// The limit for the median duration of a flush. Slower flushes delay every answer.
@@ -66,10 +66,11 @@ const SLOW_FLUSH: Duration = Duration::from_millis(20);
 /// 2025-01-01. A clock that shows an earlier time was never set.
 const CLOCK_MIN: Duration = Duration::from_hours(482_136);
 
-/// A part of the setup that can be checked alone.
+/// A part of the setup that can be checked on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// The servers that keep the journals: their settings, streams and clocks, and this client's permissions
+    /// The servers that keep the journals: their settings, streams and clocks, and the permissions
+    /// that they grant to Ringwell
     Engine,
 }
 
@@ -340,7 +341,7 @@ fn descriptors(config: &Config, findings: &mut Findings) {
         ),
         maximum => findings.ok(
             "files",
-            maximum.map_or("no limit".to_owned(), |maximum| format!("{maximum} may be open")),
+            maximum.map_or("no limit".to_owned(), |maximum| format!("up to {maximum} can be open")),
         ),
     }
 }
@@ -381,7 +382,7 @@ fn data_directory(config: &Config, findings: &mut Findings) {
         Err(error) => findings.bad(
             "data",
             if error.is_full() {
-                format!("{error}; free space on the disk of {}", place.display())
+                format!("{error}; free up space on the disk of {}", place.display())
             } else if error.source.kind() == io::ErrorKind::PermissionDenied {
                 format!(
                     "{error}; run doctor as the server's user: sudo -u ringwell ringwell doctor"
@@ -442,7 +443,7 @@ fn space(config: &Config, place: &Path, findings: &mut Findings) {
          {most_mib} MiB"
     );
     if free < start.max(FREE_MIN) {
-        findings.bad("space", text + ": free disk space");
+        findings.bad("space", text + ": free up disk space");
     } else if free < most {
         findings.note("space", text + ": lower journal.history_bytes, or monitor the free space");
     } else {
@@ -477,8 +478,8 @@ fn ports(config: &Config, findings: &mut Findings) {
         }
         running = running.or(version).filter(|_| is_served);
     }
-    // The addresses for web sites, webhooks and management have no health path, so a server that
-    // answers there is assumed to be the running server.
+    // The addresses for web sites, webhooks and management do not serve a health path. Any answer
+    // there is assumed to come from the running server.
     let manages = config.database.is_some() || config.management.dashboard;
     let manages = manages.then_some(&config.management.address);
     let calls = config.calls.as_ref().map(|calls| &calls.listen);

@@ -1,9 +1,9 @@
 //! `ringwell haproxy`: prints an `HAProxy` configuration for the nodes of a cluster.
 //!
 //! Contains the text of the configuration, including the reason for each setting, because operators
-//! read the generated file and not this source file. Needs `HAProxy` 2.4 or later. Does not read
-//! the cluster's secret. Invariant: a request that a node may have carried out is sent again only
-//! if its `Idempotency-Key` lets the nodes recognise it.
+//! read the generated file and not this source file. Does not read the cluster's secret. The
+//! configuration requires `HAProxy` 2.4 or later. Invariant: a request that a node may have carried
+//! out is sent again only if its `Idempotency-Key` lets the nodes recognise it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -52,7 +52,7 @@ fn parse_path(path: &str) -> Result<String, &'static str> {
     if !path.is_empty() && path.chars().all(is_plain) {
         Ok(path.to_owned())
     } else {
-        Err("must be a path without spaces, quotes, backslashes, # and $")
+        Err("must be a path without spaces, quotes, backslashes, # or $")
     }
 }
 
@@ -117,8 +117,8 @@ fn render(map: &ClusterMap, config: &Config, args: &Args) -> String {
     .join("")
 }
 
-/// Returns the beginning of the file: its purpose, and the commands that take a node out of
-/// service.
+/// Returns the comment at the head of the configuration: its purpose, and the commands that take a
+/// node out of service.
 fn head(map: &ClusterMap, socket: &str) -> String {
     let first = map.nodes().first().map_or("", |node| &node.name);
     format!(
@@ -147,15 +147,15 @@ fn global(config: &Config, socket: &str) -> String {
         "\
 global
     # The account of Debian's package. It needs permission for the nodes' unix sockets, if there are
-    # any. A chroot would hide them, so none is set.
+    # any. No chroot is set, because it would hide these sockets.
     user haproxy
     group haproxy
     # The socket for commands. During a reload, the new process takes over the listening sockets, so
     # no client is refused.
     stats socket {socket} mode 660 level admin expose-fd listeners
     log stdout format raw local0 notice
-    # As many clients as one node accepts: limits.connections. HAProxy does not start if it may not
-    # open twice as many files (ulimit -n; systemd allows 524288).
+    # As many clients as one node accepts: limits.connections. HAProxy does not start unless it is
+    # allowed to open twice as many files (ulimit -n; systemd allows 524288).
     maxconn {connections}
     # A request can only be sent again if it fits into this buffer, as most batches of 500 rows do. The
     # memory is allocated when it is needed.
@@ -205,8 +205,8 @@ defaults
 /// The section that resolves nodes' host names repeatedly, because a node's address may change
 /// while the proxy runs.
 const RESOLVERS: &str = "\
-# For nodes that the cluster file names by host: their addresses are looked up repeatedly. Write
-# full names there, because no search domain is added.
+# For nodes whose addresses in the cluster file are host names: the names are resolved repeatedly.
+# Write full names in that file, because no search domain is added.
 resolvers system
     parse-resolv-conf
     hold valid 5s
@@ -307,8 +307,8 @@ fn server(node: &ClusterNode, more: &str) -> String {
 /// costs less than TCP.
 fn address(node: &ClusterNode) -> &Listen {
     let local = node.listen.iter().find(|address| matches!(address, Listen::Unix(_)));
-    // A node has at least one address for clients, so the fallback to the link's address is never
-    // used. The link would refuse the request.
+    // The fallback to the link's address is never used, because a node has at least one address for
+    // clients. Clients' requests to the link's address would be refused.
     local.or(node.listen.first()).unwrap_or(&node.link)
 }
 

@@ -37,8 +37,8 @@ enum Command {
     /// Overwrite parameters of allocations in the journals of a stopped server
     #[command(after_help = erase::HELP)]
     Erase(erase::Options),
-    /// Show the state that the journal produces: each number's newest allocation, and a hash of all
-    /// these allocations
+    /// Show the state that results from replaying the journal: each number's newest allocation, and
+    /// a hash of all these allocations
     Replay(replay::Options),
 }
 
@@ -147,7 +147,7 @@ fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
     Ok(Some(ShardFiles { directory: directory.to_owned(), shard, segments }))
 }
 
-/// Formats a time for people: in UTC, or as milliseconds if the time is out of the calendar's
+/// Formats a time for people: in UTC, or as milliseconds if the time is outside the calendar's
 /// range.
 fn readable(time: Millis) -> String {
     let millis = i64::try_from(time.0).ok();

@@ -1,9 +1,9 @@
 //! The listener of the management API, and its limits on unauthenticated clients.
 //!
 //! Owns the connections and the time limit for request heads. At the maximum number of connections,
-//! each new connection closes the oldest one that has not presented a token. The management API
-//! itself limits the size of each request and the time for its answer. Source:
-//! docs/spec/management.md, "Limits".
+//! the oldest one that has not presented a valid token or session is closed for each new
+//! connection. The management API itself limits the size of each request and the time for its
+//! answer. Source: docs/spec/management.md, "Limits".
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,8 +31,8 @@ pub(crate) const CONNECTIONS_MAX: usize = 256;
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const FIELDS_MAX: usize = 64;
-/// The maximum duration of a connection. Even the longest list is sent in less time. The limit
-/// disconnects clients that do not read their answers.
+/// The maximum duration of a connection. The limit disconnects clients that do not read their
+/// answers. An otherwise idle server imports the longest list in a quarter of an hour.
 const CONNECTION_TIME_MAX: Duration = Duration::from_hours(2);
 /// The pause after a failure to accept a connection. The usual cause is too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -85,7 +85,7 @@ impl OpenConnections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the oldest connection that has not presented a token.
+    /// Closes the oldest connection that has not presented a valid token or session.
     fn make_way(&self) {
         let open = self.open();
         let stranger = open.iter().find(|place| !place.known.0.load(Ordering::Relaxed));

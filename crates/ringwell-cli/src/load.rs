@@ -44,9 +44,9 @@ Examples:
     --look-up http://a:8080 --token-file secret";
 
 const FINISH_HELP: &str = "\
-Adds the data that `ringwell check` needs in addition to the clients' view. The servers should be \
-idle. Look-ups need running servers, but the journal can also be read after the servers have \
-stopped. For a cluster, run the command once for each node, with --node.
+Adds the data that `ringwell check` needs in addition to the requests and answers in the history. \
+The servers should be idle. Look-ups need running servers, but the journal can also be read after \
+the servers have stopped. For a cluster, run the command once for each node, with --node.
 
 Examples:
   ringwell load finish run.jsonl --journal demo-data \\
@@ -77,7 +77,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Finish {
-    /// The file that --history wrote
+    /// The file written with --history
     history: PathBuf,
     /// Add the journal and the final state from this data directory
     #[arg(long, value_name = "DIR", required_unless_present = "look_up")]
@@ -85,7 +85,7 @@ struct Finish {
     /// Name of the node that wrote the journal [default: the path of the data directory]
     #[arg(long, value_name = "NAME", requires = "journal")]
     node: Option<String>,
-    /// Look up the holders of the numbers on this server
+    /// Look up on this server which visitors held the numbers
     #[arg(long, value_name = "URL", requires = "token_file")]
     look_up: Option<Target>,
     /// File with the management token for --look-up
@@ -119,20 +119,20 @@ struct Run {
     /// Duration of the load
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     duration: Duration,
-    /// Time in which the rate (in a closed loop: the count of sending connections) rises from 0
+    /// Time over which the rate (in a closed loop: the count of sending connections) rises from 0
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     ramp: Duration,
     /// Multiply the rate by N, from the time AT and for the duration FOR, e.g. 10s,2s,x5; may be
     /// repeated
     #[arg(long, value_name = "AT,FOR,xN", requires = "rate", value_parser = str::parse::<Spike>)]
     spike: Vec<Spike>,
-    /// Kept-alive connections
+    /// Number of keep-alive connections
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = count)]
     connections: usize,
     /// Number of threads that send batches; one thread can saturate one core of a server
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
     threads: usize,
-    /// A batch without an answer within this time is abandoned
+    /// Abandon a batch that is not answered within this time
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     timeout: Duration,
     /// Ask for answers within this time (Ringwell-Deadline-Ms), in whole milliseconds

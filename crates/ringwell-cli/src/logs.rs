@@ -12,8 +12,8 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// The longest time that a log line waits for a reader of stderr. Later lines do not wait at all,
-/// until stderr can be written again.
+/// The longest time that a log line waits for a reader of stderr. After a line has timed out, later
+/// lines do not wait at all until stderr is writable again.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// The largest write that cannot block after the kernel has reported that a pipe is writable.
@@ -79,8 +79,9 @@ pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A writer of log lines that never blocks for long. If the process that reads stderr has stopped
-/// reading, lines are dropped and counted; otherwise a full pipe would stop the handling of signals.
+/// A writer of log lines that never blocks for long. If the process that reads stderr stops
+/// reading, lines are dropped and counted. Waiting for this process would also block the handling
+/// of signals.
 struct LogLines;
 
 /// The state of stderr after the last log line.
@@ -89,21 +90,22 @@ struct State {
     is_stuck: bool,
     /// Whether the last line was written only in part.
     is_cut: bool,
-    /// The number of dropped lines that are not reported yet.
+    /// The number of dropped lines that have not been reported yet.
     dropped: u64,
 }
 
 static STATE: Mutex<State> = Mutex::new(State { is_stuck: false, is_cut: false, dropped: 0 });
 
 thread_local! {
-    /// The number of dropped lines that this thread reports at the moment, or 0.
+    /// The number of dropped lines that this thread is reporting, or 0.
     static REPORTED: Cell<u64> = const { Cell::new(0) };
 }
 
 impl Write for LogLines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let state = || STATE.lock().unwrap_or_else(PoisonError::into_inner);
-        // The report comes first: a slow reader may free no more than the space for one line.
+        // Dropped lines are reported before `line` is written, because the pipe may have space for
+        // only one more line.
         let dropped = if REPORTED.get() == 0 { state().reportable() } else { 0 };
         if dropped > 0 {
             REPORTED.set(dropped);
@@ -140,12 +142,13 @@ impl State {
             self.dropped = self.dropped.saturating_sub(reported);
         } else {
             self.is_cut |= written > 0;
-            // If a report is dropped, the lines that it counts are reported again later.
+            // If a report is dropped, the lines that it counts stay in `dropped` and are reported
+            // later.
             self.dropped += u64::from(reported == 0);
         }
     }
 
-    /// Writes as much of `bytes` as possible without blocking. Returns the number of bytes.
+    /// Writes as much of `bytes` as possible without blocking. Returns the number of bytes written.
     fn write_part(&mut self, stderr: &mut io::StderrLock<'_>, bytes: &[u8]) -> usize {
         let mut written = 0;
         while written < bytes.len() && self.is_writable(stderr) {

@@ -1,6 +1,6 @@
 //! The program `ringwell`.
 //!
-//! Handles the command line, exit codes and their messages. The libraries implement the commands.
+//! Handles the command line, exit codes and error messages. The libraries implement the commands.
 //! Output goes to stdout; errors, logs and notes go to stderr.
 
 mod api_client;
@@ -84,8 +84,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Hides an error's invalid value if it looks like an address, because it may then contain a
-/// password.
+/// Hides an error's invalid value if it contains an @, because it may be a URL with a password.
 fn without_password(mut error: clap::Error) -> clap::Error {
     let is_address =
         |value: &ContextValue| matches!(value, ContextValue::String(text) if text.contains('@'));

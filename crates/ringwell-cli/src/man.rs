@@ -43,7 +43,7 @@ pub(crate) fn page() -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Lists the commands that have no subcommands, in the order of the help.
+/// Lists the commands that have no subcommands, in the order in which the help shows them.
 fn leaves(command: &Command) -> Vec<&Command> {
     let subcommands: Vec<_> = command.get_subcommands().collect();
     if subcommands.is_empty() {

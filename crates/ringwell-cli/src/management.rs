@@ -1,7 +1,7 @@
 //! The management address: its listener and its thread.
 //!
-//! If ring pools are in a database, the thread that follows the database also serves this address
-//! (`directory.rs`). Otherwise, a separate thread serves the dashboard here.
+//! If ring pools are in a database, the thread that watches the database also serves this address
+//! (`directory.rs`). Otherwise, a separate thread serves only the dashboard at this address.
 
 use std::thread;
 

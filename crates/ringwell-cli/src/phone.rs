@@ -108,7 +108,7 @@ trait Side {
     /// Reads the server's document. Returns `None` if it names no destination.
     fn read(&self, document: &str) -> Option<Dial>;
 
-    /// Returns the requests that the provider sends for this event, in order.
+    /// Returns the requests that the provider sends for the event `step`, in order.
     fn reports(&self, ring: &Ring<'_>, dial: &Dial, step: Step) -> Vec<Report>;
 }
 
@@ -123,7 +123,7 @@ const fn side(provider: CallProvider) -> &'static dyn Side {
 }
 
 impl Phone {
-    /// Makes the call, and returns after it has ended. Passes a text about each step to `say`.
+    /// Makes the call, and returns after it has ended. Passes a description of each step to `say`.
     ///
     /// # Errors
     /// If the server does not answer correctly.
@@ -133,7 +133,7 @@ impl Phone {
         let Some(dial) = side.read(&document) else { return Ok(Rung::NotConnected(document)) };
         let timeout = dial.timeout.map_or(TIMEOUT, Duration::from_secs);
         let seconds = timeout.as_secs();
-        say(&format!("connected to {}, which may ring for {seconds} s", dial.destination));
+        say(&format!("dialing {}, which rings for up to {seconds} s", dial.destination));
         let report = |step| {
             for (to, body) in side.reports(ring, &dial, step) {
                 self.post(&client, &self.target(&to)?, &body)?;

@@ -48,8 +48,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Estimate the cores, memory, disk and network that the given traffic needs, and mark the
-    /// measured figures
+    /// Estimate the cores, memory, disk and network that the given traffic needs, and list the
+    /// underlying measurements
     #[command(after_help = CLUSTER_HELP)]
     Cluster(cluster::Args),
 }
@@ -87,10 +87,10 @@ struct PoolFlags {
         value_parser = parse_callers
     )]
     callers: Callers,
-    /// Also write a drawing of the curves to a file
+    /// Also write the plot to an SVG file
     #[arg(long, value_name = "FILE.svg")]
     svg: Option<PathBuf>,
-    /// Print JSON instead of table and plot
+    /// Print JSON instead of a table and a plot
     #[arg(long)]
     json: bool,
 }

@@ -110,7 +110,7 @@ enum Command {
         #[arg(value_parser = PromoNumber::parse)]
         number: PromoNumber,
     },
-    /// Add a second key to a ring pool, or remove its former key
+    /// Add a second key to a ring pool, or remove its previous key
     RotateKey {
         /// The ring pool
         id: u64,
@@ -133,7 +133,7 @@ enum Command {
     Import(lists::Import),
     /// Write all ring pools as CSV, with their keys
     Export {
-        /// The file to write, which only its owner can read; without it, stdout
+        /// The file to write, readable only by its owner [default: stdout]
         file: Option<PathBuf>,
         /// Replace the file if it exists
         #[arg(long, requires = "file")]
@@ -239,13 +239,13 @@ fn rotate_key(server: &Server, id: u64, replace: bool, json: bool) -> anyhow::Re
             return Err(error);
         }
         bail!(
-            "ring pool {id} already has two keys: if all clients have the newer one, remove the \
-             former one with `ringwell pools rotate-key {id} --end`; to replace the newer one, add \
-             --replace"
+            "ring pool {id} already has two keys: if all clients have the newer key, remove the \
+             previous key with `ringwell pools rotate-key {id} --end`; to replace the newer one, \
+             add --replace"
         )
     })?;
     eprintln!(
-        "New key of ring pool {id}; the former key stays valid until you run `ringwell pools \
+        "New key of ring pool {id}; the previous key stays valid until you run `ringwell pools \
             rotate-key {id} --end`:"
     );
     say(json, &answer, || format!("{}\n", show::text(&answer, "ring_pool_key")))

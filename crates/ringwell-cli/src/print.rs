@@ -1,4 +1,4 @@
-//! Functions with which all commands write to stdout and format counts.
+//! Functions that write to stdout and stderr, and that format counts.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ pub(crate) fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Writes an error to stderr. If stderr cannot be written, the exit code alone reports the error.
+/// Writes an error to stderr. If the write fails, only the exit code reports the error.
 pub(crate) fn print_error(text: impl Display) {
     let _ = writeln!(io::stderr(), "error: {text}");
 }

@@ -45,11 +45,11 @@ Examples:
 const REPLACED: &str = ".before-restore";
 
 /// A temporary directory in the data directory: files are first copied into it. Also the temporary
-/// suffix of databases that are restored to other paths.
+/// suffix of each database whose configured path is not the default path.
 const UNFINISHED: &str = ".restoring";
 
 /// The journal directory, which exists in every data directory that a server has used. It is moved
-/// last.
+/// into the data directory last.
 const JOURNAL: &str = "journal";
 
 /// Suffixes of the files that SQLite keeps next to a database. The `-wal` file contains changes
@@ -80,15 +80,15 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
 }
 
-/// Copies and flushes every file.
+/// Restores the files of the copy, and flushes them to disk.
 ///
 /// # Errors
 /// If the data directory is not empty, if a server uses the copy, or if the copy cannot be read or
 /// is damaged.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { copy, data, config } = args;
-    // If DATA is given, RINGWELL_CONFIG is ignored. Otherwise, this command would replace the
-    // databases that this configuration names.
+    // If DATA is given, RINGWELL_CONFIG is ignored, so that the databases named in that
+    // configuration are not replaced.
     let usual = || variable("RINGWELL_CONFIG").filter(|_| data.is_none()).map(PathBuf::from);
     let config = &config.clone().or_else(usual);
     if config.is_none() && data.is_none() {
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check_empty(data)?;
     let _no_server = ReadLock::acquire(copy)?;
     let targets = targets(copy, data, &databases)?;
-    // The configuration may place a database inside the data directory under another name than the
+    // The configuration may place a database inside the data directory under a name other than the
     // default.
     if targets.iter().any(|(_, target)| target.starts_with(data)) {
         create_directory(data)?;
@@ -174,7 +174,8 @@ fn check_empty(data: &Path) -> anyhow::Result<()> {
         // restore that was killed.
         let is_lock = Path::new(&name).extension().is_some_and(|ending| ending == "lock");
         if !is_lock && name != RESTORED {
-            // If a server uses this directory, this check fails first, with a more helpful error.
+            // If a server uses this directory, this check fails with a more helpful error than the
+            // next one.
             let _no_server = ReadLock::acquire(data)?;
             bail!("{} is not empty: move its files away first", data.display());
         }

@@ -35,7 +35,7 @@ pub(crate) const TOKEN_VARIABLE: &str = "the variable RINGWELL_TOKEN_SHA256 over
 /// Serves until a signal ends the program, or only checks the configuration.
 ///
 /// # Errors
-/// If the server cannot start, or fails. Faults of the configuration are printed and not returned
+/// If the server cannot start, or fails. Faults in the configuration are printed and not returned
 /// as an error.
 pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     check_variables()?;
@@ -323,16 +323,16 @@ fn check_engine(config: &Config) -> anyhow::Result<()> {
     }
 }
 
-/// Refuses to use a log with data whose journals are in files. The log would begin empty, so all
-/// allocations would be forgotten.
+/// Checks, for replicated journals, that the data directory contains no journals in files. The
+/// replicated journals would begin empty, so all allocations would be forgotten.
 pub(crate) fn has_no_journals_in_files(data: &Path) -> anyhow::Result<()> {
     let identity = Identity::read(&OsFiles, data)?;
     ensure!(
         identity.is_none_or(|it| it.journals.is_empty()),
         "the journals in {} were written with `engine = \"files\"`: with `engine = \"nats\"`, the \
          allocations in them would be forgotten. Remove `engine` from [journal]. To begin with \
-         empty streams instead, stop the server for the longest lifetime, and then start it with a \
-         new data directory",
+         empty streams instead, stop the server, wait for the longest lifetime of any pool, and \
+         then start the server with a new data directory",
         data.display()
     );
     Ok(())
@@ -352,7 +352,7 @@ fn export_traces(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates the routes for operators that are served at the clients' addresses.
+/// Creates the operators' routes, which are served at the clients' addresses.
 pub(crate) fn routes(config: &Config, dashboard: Dashboard, tokens: DatabaseTokens) -> Routes {
     let hashes = config.management.token_sha256.clone();
     let lookup = config.management.lookup_sha256.clone();
@@ -405,13 +405,13 @@ pub(crate) const NAME_CLUSTER: &str =
 pub(crate) const NAME_CONFIG: &str =
     "set --config or RINGWELL_CONFIG to the path of the configuration";
 
-/// Prints faults of a configuration, with advice if its path is not a file.
+/// Prints faults in a configuration. Also prints advice if there is no file at its path.
 pub(crate) fn show_of_file(faults: &[Fault], config: &Path) -> ExitCode {
     let advice = format!("{NAME_CONFIG}; `ringwell demo` needs no configuration");
     show_with_advice(faults, config, &advice)
 }
 
-/// Prints faults of the file at `path`, with `advice` if there is no file.
+/// Prints faults in the file at `path`. Also prints `advice` if there is no file at this path.
 pub(crate) fn show_with_advice(faults: &[Fault], path: &Path, advice: &str) -> ExitCode {
     if is_file(path) {
         return show(faults);

@@ -162,7 +162,7 @@ impl Overview {
             .with_context(|| {
                 format!(
                     "{url} does not list the owners of the buckets: the server \
-                may be an older release"
+                may run an older release"
                 )
             })?;
         ensure!(
@@ -244,8 +244,8 @@ impl Overview {
 /// Runs the command.
 ///
 /// # Errors
-/// If a server cannot be reached, or refuses the request. The error lists the buckets that the
-/// server has not given up.
+/// If a server cannot be reached, or refuses the request. If buckets were to be moved, the error
+/// lists those that the server has not given up.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::List { json, toml, access } => {
@@ -353,7 +353,7 @@ fn abort(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
     print(format!("node {node} owns {buckets} again\n").as_bytes())
 }
 
-/// Returns a node's state according to its answer to a load balancer's health check.
+/// Returns a node's state according to its answer to the health check for load balancers.
 fn state(client: &ApiClient, listen: &[String]) -> &'static str {
     for place in listen {
         let Ok(url) = place.parse::<Url>() else { continue };
@@ -372,7 +372,10 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
     let names: BTreeSet<&str> = overview.owners.iter().map(|owner| owner.node.as_str()).collect();
     let known = || names.iter().copied().collect::<Vec<_>>().join(", ");
     ensure!(names.contains(node), "the cluster has no node {node}; its nodes are {}", known());
-    ensure!(names.len() > 1, "node {node} is the only one: no other node can take its buckets");
+    ensure!(
+        names.len() > 1,
+        "node {node} is the cluster's only node: no other node can take its buckets"
+    );
     let listen = overview.owners.iter().find(|owner| owner.node == node);
     let listen = listen.map(|owner| owner.listen.clone()).unwrap_or_default();
     let mut left = overview.of_node(node);
@@ -418,8 +421,8 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
     print(text.as_bytes())
 }
 
-/// Plans the new owners of the buckets of `node`. Distributes them over the shards of the other
-/// nodes, so that each of these shards owns about the same number of buckets.
+/// Plans the distribution of the buckets of `node` over the shards of the other nodes, so that each
+/// of these shards owns about the same number of buckets.
 fn shares(overview: &Overview, node: &str) -> Vec<(u16, BTreeSet<u16>)> {
     let others = overview.owners.iter().filter(|owner| owner.node != node);
     let mut owned: Vec<(usize, u16)> =

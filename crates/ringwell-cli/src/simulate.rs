@@ -88,7 +88,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A pool, the results of its simulated day, and the forecast by the formulas of docs/sizing.md.
+/// A pool, the results of its simulated day, and the forecast by the formulas in docs/sizing.md.
 struct Line {
     name: String,
     pool: PoolSpec,
@@ -225,7 +225,8 @@ fn busiest_hour(views: &[View]) -> u64 {
     busiest as u64
 }
 
-/// Applies the formulas of docs/sizing.md to the visits in `found`, spread evenly over `hours`.
+/// Applies the formulas in docs/sizing.md to the visits in `found`, as if these were spread evenly
+/// over `hours`.
 fn forecast(pool: &PoolSpec, found: &Found, hours: f64, callers: &Callers) -> Option<Forecast> {
     #[expect(clippy::cast_precision_loss, reason = "visits of a log")]
     let per_hour = found.visits as f64 / hours;

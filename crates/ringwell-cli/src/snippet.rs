@@ -1,6 +1,6 @@
 //! `ringwell snippet`: prints the script tag for the pages of a web site.
 //!
-//! Owns the text. Needs no server, because the script is part of this program.
+//! Needs no server, because the script is part of this program.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Swap numbers in structured data (JSON-LD), too
     #[arg(long)]
     jsonld: bool,
-    /// Print only the line with the latest script
+    /// Print only the tag that loads the newest script
     #[arg(long)]
     only_tag: bool,
 }

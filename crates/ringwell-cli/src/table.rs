@@ -1,13 +1,13 @@
-//! Tables and other texts for a terminal.
+//! Tables and other text for a terminal.
 
 use std::fmt::Write;
 
 /// The maximum width of a column. Longer cells are printed whole, but the next cells are then not
-/// aligned. The formatter refuses widths beyond 65,535, and a server may return longer names.
+/// aligned. Rust's formatter refuses widths above 65,535, and a server may return longer names.
 pub(crate) const WIDTH_MAX: usize = 500;
 
-/// Formats columns as narrow as possible and two spaces apart. Numbers are right-aligned.
-/// Characters that would control a terminal are shown as `?`.
+/// Formats columns as narrow as possible and two spaces apart. Numbers are right-aligned. Control
+/// characters are shown as `?`.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();

@@ -25,7 +25,8 @@ set --key to a file with your own private key (32 bytes in base64, as from opens
 32). One of the account's secret_files must contain the public key that belongs to your private \
 key; if none does, the command prints that public key.
 
-Exit codes: 0 the call was connected; 1 it was not, or the server could not be reached.
+Exit codes: 0 the call was connected, or its destination did not answer in time; 1 the call was \
+not connected, or the server could not be reached.
 
 Examples:
   ringwell call --config demo-data/demo-calls.toml --to 2000000000
@@ -77,8 +78,8 @@ pub(crate) struct Args {
 /// # Errors
 /// If the configuration lacks the account, or the server does not answer correctly.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // A placeholder for the data directory, which may be set only on the server's command line. A
-    // test call does not use it.
+    // A placeholder: the configuration need not contain the data directory, because a test call
+    // does not use it.
     let flags = Overrides { data: Some(PathBuf::new()), ..Overrides::default() };
     let loaded = load(&args.config, variable, flags, cores());
     let config = match loaded {
@@ -123,7 +124,8 @@ fn account<'a>(config: &'a Config, args: &Args) -> anyhow::Result<&'a CallAccoun
     let provider = args.provider.map_or("twilio", CallProvider::name);
     accounts.iter().find(is_it).with_context(|| {
         format!(
-            "the configuration has no such account: add [[calls.account]] with provider = \"{provider}\""
+            "no account in the configuration matches: check --account and --provider, or add \
+             [[calls.account]] with provider = \"{provider}\""
         )
     })
 }
@@ -132,7 +134,7 @@ fn account<'a>(config: &'a Config, args: &Args) -> anyhow::Result<&'a CallAccoun
 fn secret(account: &CallAccount, args: &Args) -> anyhow::Result<Vec<u8>> {
     let own = account.secrets.first().map(|secret| secret.reveal().to_vec());
     if account.provider != CallProvider::Telnyx {
-        return own.context("the account has no secret");
+        return own.context("the account has no secret: add a file to its secret_files");
     }
     let path = args.key.as_ref().context(
         "only Telnyx has the private key that signs its requests: pass your own with --key (see \

@@ -259,8 +259,7 @@ fn a_client_may_shorten_its_deadline_but_not_extend_it() {
         let answer = ask(&mut client, &[("ringwell-deadline-ms", value)], &body);
         answer.json()["responses"][0]["overflow"] == true
     };
-    // Not all rows are late, because a flush occasionally ends before the timer of the deadline
-    // fires.
+    // Not all rows are late, because a flush occasionally ends before the deadline's timer fires.
     let late = (0..50).filter(|_| is_overflow("0")).count() as u64;
     assert!(late > 0, "no data is on disk at once");
     let overflow = |reason| metrics::labelled(&server, "ringwell_overflow_rows_total", reason);
@@ -341,8 +340,8 @@ fn a_pool_without_overflow_reports_when_to_retry() {
     assert_eq!(number(&rows[1]), site.pools[0].first.to_string());
     assert_eq!(rows[2]["error_class"], "PoolExhausted");
     assert_eq!(rows[2]["promo_number"], Value::Null);
-    // The clocks of two shards may differ by a millisecond, and the remaining time is rounded up to
-    // whole seconds.
+    // The time until the number is free is rounded up to whole seconds. It may slightly exceed the
+    // lifetime, because the clocks of two shards may differ by a millisecond.
     let is_full = |seconds: &str| ["1800", "1801"].contains(&seconds);
     let message = rows[2]["message"].as_str().unwrap();
     let seconds = message.split("ask again in ").nth(1).unwrap().strip_suffix(" seconds");
@@ -395,7 +394,7 @@ fn a_call_is_attributed_to_who_held_the_number_then() {
 /// Reads the server's addresses from its log.
 fn addresses(server: &Server) -> Vec<String> {
     loop {
-        // The log line may appear shortly after the server listens at its first address.
+        // The server may write the log line shortly after it begins to listen on its first address.
         let log = server.log();
         let serving = log.lines().find(|line| line.contains("\"serving\""));
         if let Some(line) = serving {

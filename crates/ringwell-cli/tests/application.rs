@@ -176,7 +176,7 @@ fn a_pool_is_requested_once_however_many_batches_wait_and_is_known_afterwards() 
 }
 
 /// All requests for single allocations have the same `Idempotency-Key`, and each is for a pool that
-/// must be fetched first. Each request must get a number of its own pool.
+/// must be fetched first. Each request must get a number from its own pool.
 #[test]
 fn one_key_for_single_allocations_of_unknown_pools_returns_a_number_of_each() {
     let backend = Backend::new(Duration::ZERO);
@@ -245,7 +245,8 @@ fn a_slow_or_broken_application_only_affects_its_own_rows_and_the_deadline_holds
     let took = begun.elapsed();
     assert!(answer.body.contains(&known.first.to_string()), "{}", answer.body);
     assert!(answer.body.contains("InvalidKey"), "{}", answer.body);
-    // The server waits for the application for seven eighths of the deadline.
+    // The server stops waiting for the application after seven eighths of the time until the
+    // deadline.
     assert!(took >= Duration::from_millis(345) && took < Duration::from_millis(580), "{took:?}");
     // The application's answer came too late for the first batch, but the next batch can use it.
     thread::sleep(Duration::from_millis(500));
@@ -298,7 +299,7 @@ fn unknown_pools_requested_while_the_application_is_down_do_not_fill_the_log() {
     server.stop();
 }
 
-/// Repeatedly requests a number of the pool until `is_it` returns true for the answer.
+/// Repeatedly requests a number from the pool until `is_it` returns true for the answer.
 fn ask_until(client: &mut Client, pool: &Pool, is_it: impl Fn(&HttpAnswer) -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     for round in 0.. {
@@ -364,7 +365,7 @@ fn push(client: &mut Client, body: &str, secret: &str) -> HttpAnswer {
     push_of(client, body, secret, seconds())
 }
 
-/// Sends a push whose signature and timestamp are from the time `seconds`.
+/// Sends a push with the timestamp `seconds`, signed with `secret`.
 fn push_of(client: &mut Client, body: &str, secret: &str, seconds: u64) -> HttpAnswer {
     let signature = sign(&format!("{seconds}.{body}"), secret);
     let (seconds, signature) = (seconds.to_string(), format!("sha256={signature}"));

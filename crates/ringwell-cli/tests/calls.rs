@@ -64,7 +64,7 @@ impl Switchboard {
         Self::with_settings("", more, files)
     }
 
-    /// Like `with_files`, but with settings that precede the settings of calls.
+    /// Like `with_files`, but with further settings before the settings for calls.
     fn with_settings(front: &str, more: &str, files: &[(&str, &str)]) -> Self {
         Self::with_pool(Pool::new(16, 10, LIFETIME), front, more, files)
     }
@@ -95,7 +95,7 @@ impl Switchboard {
         Self { site, server, phone }
     }
 
-    /// Allocates a number of pool 16 to a visitor with the given parameter `id`.
+    /// Allocates a number from pool 16 to a visitor with the given parameter `id`.
     fn visitor(&self, id: &str) -> u64 {
         let mut client = self.server.client();
         let ask = Ask { pool: 16, id: id.to_owned() };
@@ -147,7 +147,7 @@ fn a_call_is_connected_and_logged_with_its_visitor() {
         assert_eq!(twilio.post(&status, &format!("{callee}{fields}")).status, 200);
     }
     let done = "CallSid=CA1&DialCallStatus=completed&DialCallDuration=58&DialBridged=true";
-    // Sends the request twice, as providers do.
+    // Sends the request twice, as providers sometimes do.
     for _ in 0..2 {
         let answer = twilio.post(&action, done);
         assert!(answer.body.ends_with("<Response/>"), "{}", answer.body);
@@ -203,8 +203,8 @@ fn a_token_with_the_role_lookup_reads_calls_with_masked_callers() {
         assert_eq!(call["from"], serde_json::json!({ "masked": "+1415***1234" }), "{call}");
         assert_eq!(call["attribution"]["parameters"]["id"], "17");
     }
-    // These requests are refused for this token: a filter by caller would confirm a guessed number,
-    // and the other lists contain callers' numbers.
+    // The token does not permit these requests. A filter by caller would confirm a guessed number,
+    // and events and outcomes contain callers' numbers.
     for path in ["/v1/calls?caller=%2B14155551234", "/v1/events", "/v1/outcomes", "/v1/webhooks"] {
         let answer = ask(path);
         assert_eq!(answer.status, 403, "{path}: {}", answer.body);
@@ -238,7 +238,7 @@ fn an_unauthenticated_client_gets_no_data_and_the_log_shows_the_url_that_would_h
     };
     let mut client = board.server.client();
     assert_eq!(asked_for(client.get("/v1/calls", &[]).unwrap()), ["Bearer"]);
-    // A switch that uses libcurl sends the credentials in its URL only after a Basic challenge.
+    // A switch that uses libcurl sends the credentials from its URL only after a Basic challenge.
     let asked = asked_for(client.post("/v1/sip/route", &[], "{}").unwrap());
     assert_eq!(asked, ["Bearer", "Basic realm=\"ringwell\""]);
     assert!(board.get("/v1/calls").json()["calls"].as_array().unwrap().is_empty());
@@ -357,7 +357,7 @@ fn ringwell_call_calls_a_number_like_its_provider() {
     let output = ring();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("connected to +18005550199"), "{said}");
+    assert!(said.contains("dialing +18005550199"), "{said}");
     let call = board.call(said.split(':').next().unwrap(), |call| call["state"] == "ended");
     assert_eq!((&call["outcome"], &call["talk_seconds"]), (&"answered".into(), &1.into()));
     assert_eq!(call["attribution"]["parameters"]["id"], "17", "{call:#}");

@@ -84,7 +84,7 @@ impl Cluster {
         let folder = TempDir::new().unwrap();
         let pools = || (1..=POOLS).map(|id| Pool::new(id, numbers, lifetime)).collect::<Vec<_>>();
         let sites = NAMES.map(|_| Site::new(pools(), links)).into();
-        // This port is free now, and the node will bind it shortly.
+        // This port is free now, and node a will bind it shortly.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let cluster = Self { folder, port, deadline, sites };
         cluster.write_map("cluster.toml", 1, SECRET, [&[0], &[1]]);
@@ -397,8 +397,8 @@ fn nodes_with_several_shards_each_gather_from_all() {
     }
 }
 
-/// If journals are in a distributed log, a process that opens them takes over their shards from the
-/// process that serves these shards.
+/// A process that opens a journal in a distributed log takes over the journal's shard from the
+/// process that is serving it.
 #[test]
 fn a_process_whose_link_address_is_in_use_ends_before_it_opens_a_journal() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);

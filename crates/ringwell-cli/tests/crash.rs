@@ -269,8 +269,8 @@ impl Run {
         self.wrong.extend(history::rows(&lost.asks, &rows, &self.world.pools));
         let events = self.world.events(lost, &rows);
         for event in &events {
-            // The number was allocated either before the crash or just now. One of the two
-            // look-ups, one for each time, must find the allocation.
+            // The number was allocated either before the crash or just now. A look-up at one of
+            // these two times must find the allocation.
             let now = batch::attribution(client, event.number, event.returned_ms + 2).unwrap();
             let then = batch::attribution(client, event.number, event.invoked_ms + 50).unwrap();
             let fault = history::attributed(event, &now, &self.world.pools)

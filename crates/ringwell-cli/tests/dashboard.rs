@@ -63,7 +63,7 @@ impl Receiver {
     }
 }
 
-/// A server with calls and a dashboard, whose ring pools are in a database.
+/// A server with calls, a dashboard, and ring pools in a database.
 struct DashboardServer {
     site: Site,
     server: Server,
@@ -227,7 +227,7 @@ fn authorized_users_create_change_and_remove_a_site_and_two_pages_do_not_overwri
     until("the site is served", || {
         place.server.client().get("/metrics", &[]).unwrap().body.contains("pk_shop").then_some(())
     });
-    assert!(writer.see("/ui/sites").contains("numbers change while pages show them"));
+    assert!(writer.see("/ui/sites").contains("numbers may change while a page shows them"));
     assert_eq!(writer.change(NEW, &shop).status, 400, "there is one already");
 
     let page = writer.see("/ui/sites/pk_shop");

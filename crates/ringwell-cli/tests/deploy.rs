@@ -266,7 +266,7 @@ fn alerts_and_the_dashboard_of_grafana_name_metrics_that_there_are() {
     assert!(dashboard["panels"].as_array().unwrap().len() >= 8);
 }
 
-/// Many servers have their pools in a file and no dashboard.
+/// Many servers read their pools from a file and have no dashboard.
 #[test]
 fn alerts_that_page_someone_need_no_dashboard() {
     let site = Site::new(vec![Pool::new(1, 1, Duration::from_mins(1))], "");

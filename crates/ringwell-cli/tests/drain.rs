@@ -80,7 +80,7 @@ fn a_request_with_an_incomplete_head_is_cut_off_and_uses_up_nothing() {
     slow.send(&bytes(&site, "slow")[..20]).unwrap();
     thread::sleep(Duration::from_millis(50));
     server.terminate();
-    // The connection is closed without an answer, so the client may repeat the request at another
+    // The connection is closed without an answer, so the client may retry the request on another
     // server.
     assert!(slow.receive().is_err());
     assert_eq!(server.wait(SOON).code(), Some(0), "{}", server.log());
@@ -160,7 +160,7 @@ impl Logging {
         Self { child, log, full: None, writer }
     }
 
-    /// Fills the pipe with empty lines, until the log is read again.
+    /// Fills the log's pipe with empty lines. It stays full until the log is read again.
     fn fill(&mut self) {
         let (mut writer, lines) = (self.writer.try_clone().unwrap(), vec![b'\n'; PIPE_BYTES + 1]);
         self.full = Some(thread::spawn(move || writer.write_all(&lines).unwrap()));

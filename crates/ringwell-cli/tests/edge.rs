@@ -65,7 +65,7 @@ impl Edge {
         edge
     }
 
-    /// Starts nginx with the example, in front of a server that has one page.
+    /// Starts nginx with its example, in front of a server that has one page.
     fn nginx(ringwell: &str) -> Option<Self> {
         let nginx = program(&["/usr/sbin/nginx", "/usr/local/sbin/nginx"])?;
         let folder = TempDir::new().unwrap();
@@ -95,7 +95,7 @@ impl Edge {
         Some(Self::start(command, folder, address))
     }
 
-    /// Starts Caddy with the example.
+    /// Starts Caddy with its example.
     fn caddy(ringwell: &str) -> Option<Self> {
         let caddy = program(&["/usr/bin/caddy", "/usr/local/bin/caddy"])?;
         let folder = TempDir::new().unwrap();

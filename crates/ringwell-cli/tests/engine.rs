@@ -77,7 +77,7 @@ fn metric(server: &Server, name: &str) -> u64 {
     values.map(|(_, value)| value.parse().unwrap()).max().unwrap()
 }
 
-/// Returns the count of rows that got overflow numbers because the servers were slow.
+/// Returns the count of rows that got overflow numbers because the nats-servers were slow.
 fn rows_without_a_log(server: &Server) -> u64 {
     metrics::labelled(server, "ringwell_overflow_rows_total", "journal_waits")
 }
@@ -150,8 +150,8 @@ fn a_second_process_of_the_same_shards_fences_the_first() {
 }
 
 /// A shard without rows appends its first record after 5 s, the next one 10 s later, and the next
-/// one 20 s later. Between these appends, no append can fail and show that the shard is fenced. The
-/// process must detect this in another way, so that load balancers send no rows to it.
+/// one 20 s later. Between these appends, the process cannot detect from a failed append that the
+/// shard is fenced. It must detect this in another way, so that load balancers send no rows to it.
 #[test]
 fn an_idle_process_that_is_fenced_is_not_ready() {
     let Some(nats) = Nats::start(3) else { return };
@@ -213,8 +213,8 @@ fn a_standby_takes_over_from_a_killed_owner_within_five_seconds() {
     let (second, _) = waiting.join().unwrap();
     trial.wait_for_numbers(&second);
     println!("numbers {:?} after the owner's end", killed.elapsed());
-    // A standby waits for 3 to 4 s without heartbeats. The additional time allows for a busy
-    // machine.
+    // A standby begins to take over after 3 to 4 s without heartbeats. The additional time allows
+    // for a busy machine.
     assert!(killed.elapsed() < Duration::from_secs(8), "{:?}", killed.elapsed());
     trial.load(&second);
     trial.wait_for_answers_of_new(50);
@@ -366,7 +366,7 @@ fn servers_with_tls_and_a_key_accept_its_holder_and_refuse_all_others() {
     let server = trial.start();
     trial.wait_for_numbers(&server);
     server.stop();
-    // Checks that the server refuses a wrong key, and a client without a key.
+    // Checks that the nats-server refuses a wrong key, and a client without a key.
     fs::write(&seed, "SUAMAM7HWGBBATCEGRWXND7MJVXC4LDGT3OBBMLXG37QXW4EBVADRTXCTA\n").unwrap();
     assert!(doctor(&trial).contains("cannot be reached"), "{}", doctor(&trial));
     let open = Trial::new(&nats.settings());

@@ -146,7 +146,7 @@ fn a_full_disk_costs_numbers_and_nothing_else() {
     // per minute.
     thread::sleep(Duration::from_secs(5));
     let log = server.log();
-    let retries = log.lines().filter(|line| line.contains("will be tried again")).count();
+    let retries = log.lines().filter(|line| line.contains("trying again later")).count();
     assert!(retries <= 4, "{retries} lines for two shards: {log}");
 
     // As soon as the disk has free space, the server resumes by itself.
@@ -181,8 +181,8 @@ fn a_stop_and_a_start_on_a_full_disk_lose_nothing() {
     disk.fill();
     visitors.ask_until(ROWS);
     server.terminate();
-    // Groups that waited for disk space were neither stored nor answered. The exit code reports
-    // this.
+    // Allocations that waited for disk space were neither stored nor answered. The exit code
+    // reports this.
     assert_eq!(server.wait(PATIENCE).code(), Some(1), "{}", server.log());
 
     let server = Server::start(site.serve(&[]));
@@ -225,8 +225,8 @@ fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded(
     let server = Server::start(site.serve(&[]));
     server.says("lifetimes could not be recorded");
 
-    // Startup freed disk space, and the first rounds of maintenance may free more, so the disk is
-    // kept full. A lifetime of an hour was never recorded.
+    // Startup freed some disk space, and the first rounds of maintenance may free more. The test
+    // therefore keeps filling the disk. A lifetime of an hour was never recorded.
     disk.kept_full(|| thread::sleep(Duration::from_secs(3)));
     site.write(with(hour));
     assert!(server.reload().contains("reloaded"));
@@ -271,7 +271,7 @@ fn lines_of_the_log_that_a_full_disk_cuts_off_are_ended_and_counted() {
         assert!(Instant::now() < until, "{}", read());
         thread::sleep(Duration::from_millis(5));
     }
-    // Lines fill the last page of the file, so that one of them is cut off.
+    // Log lines fill the last page of the log file until one of them is cut off.
     disk.fill();
     for _ in 0..30 {
         signal(child.id(), "HUP");

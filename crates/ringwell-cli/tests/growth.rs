@@ -75,7 +75,7 @@ impl Managed {
         get(&mut self.operator, &format!("/v1/pools/{}{what}", self.pool.id))
     }
 
-    /// Requests numbers until the condition holds.
+    /// Requests numbers until `is_so` returns true.
     fn under_load(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
         let mut client = self.server.client();
         let until = Instant::now() + PATIENCE;
@@ -136,8 +136,8 @@ fn a_busy_pool_grows_by_steps_up_to_its_limit_and_returns_unused_numbers() {
     let mut versions: Vec<_> = grown.map(|line| line["version"].as_u64().unwrap()).collect();
     versions.dedup();
     assert!(versions.len() as u64 >= (SIZE - SIZE / 10) / STEP, "{audit:?}");
-    // There are no more requests, so the pool can shrink, as pools do at the end of a month.
-    // Numbers that a visitor held at `since_ms` or later stay in the pool.
+    // There are no more requests, so the pool can return unused numbers, as pools do at the end of
+    // a month. Numbers that a visitor held at `since_ms` or later stay in the pool.
     let path = format!("/v1/pools/{}/unused", managed.pool.id);
     let held = post(&mut managed.operator, &format!("{path}?since_ms=0"), &Value::Null);
     assert_eq!((&held["before"], &held["after"]), (&SIZE.into(), &SIZE.into()), "{held}");

@@ -80,7 +80,7 @@ impl Stage {
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let text = String::from_utf8(made.stdout).unwrap();
-        // These lines are removed, because only root can switch users.
+        // The lines that set a user and a group are removed, because only root can switch users.
         let mine = |line: &&str| !["    user haproxy", "    group haproxy"].contains(line);
         let text: Vec<&str> = text.lines().filter(mine).collect();
         fs::write(path("haproxy.cfg"), text.join("\n") + "\n").unwrap();
@@ -144,8 +144,8 @@ impl Stage {
         self.stat(node, name).parse().unwrap()
     }
 
-    /// Asks the proxy for the state of node a's link to node b. Returns `None` if the proxy sends
-    /// this request to node b.
+    /// Requests the state of node a's link to node b through the proxy. Returns `None` if the proxy
+    /// sends the request to node b.
     fn link_of_a(&self) -> Option<String> {
         let token = format!("Bearer {}", support::site::TOKEN);
         let answer = self.client().get("/v1/shards", &[("authorization", &token)]).ok()?;

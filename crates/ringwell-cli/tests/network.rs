@@ -38,8 +38,8 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// The maximum number of batches that may wait for the other host after it has become unreachable.
 /// Three slow answers shut the link, but each answered ping opens it again for one batch.
 const LATE_MAX: usize = 10;
-/// The time limit from the end of a fault until node b hands out numbers again. A ping is sent
-/// every 500 ms.
+/// The time limit from the end of a fault until node b hands out numbers again. While the link is
+/// shut, a ping is sent about every 500 ms.
 const HEALED: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(2);
 /// The size of a large pool. No test uses that many numbers within a lifetime.
@@ -142,8 +142,9 @@ impl<'a> Caller<'a> {
         Self { network, client, begun: Instant::now(), batches: 0, events: Vec::new() }
     }
 
-    /// Sends one batch with a row for each pool. Checks that the answer is in time and in order,
-    /// that each number belongs to its pool, and that no row of node a's pools overflows.
+    /// Sends one batch with a row for each pool. Checks that the answer arrives in time with its
+    /// rows in order. Also checks that each number belongs to its pool, and that no row of node a's
+    /// pools overflows.
     fn ask(&mut self) -> Vec<Row> {
         let pools = &self.network.pools;
         let ask = |pool: &u64| Ask { pool: *pool, id: format!("{}-{pool}", self.batches) };
@@ -289,7 +290,7 @@ fn cut(from: &[usize]) {
     network.lose(from, 0);
     caller.ask_until_healed();
     caller.ask_for(Duration::from_secs(1));
-    // On a busy machine, node b may be late again, so it may take longer until the link is open.
+    // On a busy machine, node b may be late again, so the link may not be open yet.
     let until = Instant::now() + HEALED;
     while network.link()["state"] != "open" {
         assert!(Instant::now() < until, "the link stays shut: {}", network.link());

@@ -409,7 +409,7 @@ fn a_doctor_without_a_configuration_checks_the_given_data_directory() {
     assert!(free.contains(&format!("{busy} is free")), "{free}");
 }
 
-/// Unless they are refused, these values make each database connection or the first call fail.
+/// If they were accepted, these values would make each database connection or the first call fail.
 #[test]
 fn the_check_and_the_doctor_find_values_that_only_a_start_would_refuse() {
     let site = Site::new(vec![Pool::new(1, 5, LONG)], "");
@@ -435,7 +435,7 @@ fn the_check_and_the_doctor_find_values_that_only_a_start_would_refuse() {
     }
 }
 
-/// The data directory may be given on the server's command line instead.
+/// The data directory may be given on the command line instead of in the configuration.
 #[test]
 fn configurations_without_data_can_be_examined_and_simulated() {
     let site = Site::new(vec![Pool::new(1, 5, LONG)], "");
@@ -516,7 +516,7 @@ impl Demo {
         Self { child, said: lines.join("\n") }
     }
 
-    /// Runs the command of the introduction that contains `text`, with the arguments `more`.
+    /// Runs the introduction's command that contains `text`, with the additional arguments `more`.
     fn run(&self, text: &str, more: &str) -> Output {
         let line = self.said.lines().find(|line| line.contains(text));
         let line = line.unwrap_or_else(|| panic!("no {text:?} in {}", self.said));

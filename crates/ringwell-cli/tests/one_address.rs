@@ -134,7 +134,7 @@ fn a_lookup_token_may_look_up_holders_of_numbers_and_nothing_else() {
         thread::sleep(Duration::from_millis(50));
     }
     // Each role includes the permissions of the roles before it in this list: lookup, read, write,
-    // admin. An administrator may also read operators' data.
+    // admin. Of these roles, only admin may read the state of shards and pools.
     let (writes, admin) = (create("write", &[]), create("admin", &[]));
     while ask("/v1/shards", &admin) != 200 {
         assert!(Instant::now() < until);

@@ -214,7 +214,7 @@ fn other_origins_programs_and_forged_visitors_are_refused_and_use_up_nothing() {
     let large = json!({"site": KEY, "params": {"gclid": "x".repeat(5000)}});
     assert_eq!(ask(&mut client, NUMBERS, &large).status, 413);
     let mut client = server.client();
-    // The site's key gives no access to other paths.
+    // The site's key is neither a management token nor a ring pool key.
     let token = format!("Bearer {KEY}");
     let answer = client.get("/v1/shards", &[("authorization", token.as_str())]).unwrap();
     assert_eq!(answer.status, 401);
@@ -341,7 +341,7 @@ fn an_amp_page_gets_a_number_and_other_sites_pages_do_not() {
 #[test]
 fn behind_a_known_proxy_the_limit_applies_to_each_visitor_s_address() {
     let ask = |more: &str, forwarded: &str| {
-        // Top-level settings must precede the first table of the file.
+        // Top-level settings must precede the first table of the configuration.
         let site = Site::new(
             vec![Pool::new(1, 200, Duration::from_mins(30))],
             &format!(

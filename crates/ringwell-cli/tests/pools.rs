@@ -78,8 +78,8 @@ impl Managed {
         assert!(stderr(&output).contains(wanted), "{args:?}: {}", stderr(&output));
     }
 
-    /// Requests a number as a client would. Repeats the request until the server knows the pool and
-    /// its key.
+    /// Requests a number as a client would. Repeats the request until the server accepts the pool
+    /// and its key.
     fn number(&self, pool: &Pool) -> u64 {
         let until = Instant::now() + SOON;
         let asks = [Ask { pool: pool.id, id: "x".into() }];
@@ -308,7 +308,7 @@ fn lists_are_tried_imported_and_exported() {
     let bad = managed.run(&["import", &list]);
     assert!(stdout(&bad).contains("lifetime_seconds: is missing"), "{}", stdout(&bad));
 
-    // An unknown HTTP method is reported in the same form as other faults.
+    // A method that the path does not allow is reported in the same form as other faults.
     let bearer = format!("Bearer {TOKEN}");
     let mut client = support::client::Client::connect(&managed.url).unwrap();
     for method in ["POST", "DELETE", "PATCH"] {

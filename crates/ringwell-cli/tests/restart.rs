@@ -26,7 +26,7 @@ fn pools(count: u64, numbers: u64, lifetime: Duration) -> Vec<Pool> {
     (1..=count).map(|id| Pool::new(id, numbers, lifetime)).collect()
 }
 
-/// Returns the current holder of `number`: the id in the parameters of the allocation.
+/// Returns the current holder of `number`: the id in the parameters of its newest allocation.
 fn holder(client: &mut Client, number: u64) -> Value {
     batch::holder(client, number).unwrap()["parameters"]["id"].clone()
 }
@@ -71,8 +71,8 @@ fn a_clean_stop_keeps_everything_and_the_next_start_reads_snapshots_alone() {
     server.stop();
 }
 
-/// The journal loses the last byte of its newest frame. The frame's last block ends in zeros, so
-/// this byte is zero.
+/// The test removes the last byte of the journal's newest frame. The frame's last block ends in
+/// zeros, so this byte is zero.
 #[test]
 fn a_journal_that_lost_its_last_byte_is_refused_and_not_reported_as_clean() {
     let site = Site::new(pools(1, 3, LONG), "");
@@ -126,7 +126,8 @@ fn a_repeated_batch_gets_the_same_rows_even_after_a_restart_with_other_shards() 
     for (shards, is_killed) in [("2", true), ("2", false), ("1", true), ("3", false), ("2", true)] {
         let server = Server::start(site.serve(&["--shards", shards]));
         let mut client = server.client();
-        // The answer must not wait for later records, because an idle server may not write any.
+        // The answer must not wait until further records are written, because an idle server might
+        // write none.
         for _ in 0..2 {
             let began = Instant::now();
             let answer = client.post(BULK, &key, &body).unwrap();
@@ -165,8 +166,8 @@ fn a_port_in_use_is_reported_by_its_number() {
     assert!(refused.log.contains(&format!("cannot listen on {taken}")), "{}", refused.log);
     assert!(refused.log.contains("another program already listens"), "{}", refused.log);
     drop(holder);
-    // An address is also reported as in use if another Ringwell server listens there, although that
-    // server's own shards share the address.
+    // The shards of one server share an address. If another Ringwell server listens on it, the
+    // address must still be reported as in use.
     let ours = Server::start(site.serve(&[]));
     let other = Site::new(pools(1, 1, LONG), "");
     let refused = self::refused(&other, &["--listen", ours.address()]);
@@ -205,7 +206,8 @@ fn memory_forgets_and_the_system_remembers_when_the_process_is_killed() {
 }
 
 /// Requests a number from `pool` until the pool's only number is allocated. Returns an upper and a
-/// lower bound on the time that has passed since `since`.
+/// lower bound on the time since an earlier request, which was sent and answered at the times in
+/// `since`.
 fn until_free(client: &mut Client, pool: &Pool, since: (Instant, Instant)) -> (Duration, Duration) {
     let (invoked, returned) = since;
     loop {
@@ -239,7 +241,7 @@ fn a_number_returns_after_its_lockout_and_not_before() {
         let (at_most, at_least) = until_free(&mut client, &site.pools[0], since);
         assert!(at_most >= lifetime, "after {at_most:?}");
         soonest = soonest.min(at_least);
-        // On a slow machine, this lockout may have ended already.
+        // The result is not checked: on a slow machine, the new lockout may have ended already.
         batch::release(&mut client, site.pools[0].first);
         // The number is free from the next millisecond on.
         thread::sleep(Duration::from_millis(2));

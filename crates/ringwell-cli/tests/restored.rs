@@ -1,4 +1,4 @@
-//! A data directory that was restored from a copy, on one machine. The journals lack the
+//! Tests a single server whose data directory was restored from a copy. Its journals lack the
 //! allocations that were answered after the copy was made.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -210,8 +210,8 @@ fn segments(journal: &Path) -> Vec<std::path::PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|kind| kind == "rpj")).collect()
 }
 
-/// The shard's directory is missing, is empty (as if a volume were not mounted), or contains only
-/// the first snapshot.
+/// The journal directory of shard 0 is missing, is empty (as if a volume were not mounted), or
+/// contains only the first snapshot.
 #[test]
 fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
     for lost in ["directory", "files", "segments"] {
@@ -271,8 +271,8 @@ fn a_lost_journal_of_a_former_shard_holds_all_pools_once() {
     assert_eq!(overflow(&server, &site), 0);
 }
 
-/// While the server had one shard, shard 0 owned all numbers. For the numbers of the lost journal,
-/// the remaining journal contains only the visitors from that time.
+/// While the server had one shard, shard 0 owned all numbers. For the numbers that shard 1 owned
+/// later, the journal of shard 0 contains only the visitors from that time.
 #[test]
 fn of_a_missing_journal_no_earlier_visitor_is_named() {
     let lifetime = Duration::from_secs(1);
@@ -495,8 +495,8 @@ fn a_hold_for_lost_answers_outlasts_lifetimes_from_before_they_were_shortened() 
     }
 }
 
-/// All lockouts from before the copy are over, so attribution is uncertain only for calls between
-/// the copy and the restart.
+/// All lockouts from before the copy was made have ended, so attribution is uncertain only for
+/// calls between the copy and the restart.
 #[test]
 fn a_call_during_the_missing_part_of_a_copy_is_not_attributed_to_an_earlier_visitor() {
     let short = Duration::from_millis(300);

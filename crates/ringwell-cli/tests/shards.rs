@@ -98,8 +98,8 @@ fn buckets_are_listed_moved_and_drained() {
     assert!(text.contains(&nodes.b) && text.ends_with(" 342  682-1023\n"), "{text}");
     assert_eq!(nodes.owners(), ["0-340", "682-1023", "341-681"]);
 
-    // Any node can report the owners of all buckets. Each node owns some of the buckets that are
-    // moved here.
+    // Any node can report the owners of all buckets. Each node owns some of the buckets that the
+    // next command moves.
     let moved = nodes.run(&["move", "0-9,341-350,700", "--to", "2", "--url", &nodes.b]);
     assert_eq!(stdout(&moved), "20 buckets have moved to shard 2\n", "{}", stderr(&moved));
     assert_eq!(nodes.owners(), ["10-340", "0-9,341-350,682-1023", "351-681"]);

@@ -40,7 +40,7 @@ use support::site::{Pool, Site, TOKEN};
 /// The number of pools and the number of visitors per pool. Each pool has its own destination.
 const POOLS: u64 = 50;
 const VISITORS: u64 = 40;
-/// The rate of calls per second.
+/// The number of calls that `SIPp` starts per second.
 const RATE: &str = "200";
 /// The maximum number of concurrent calls. If a machine is too slow for the rate, there are fewer
 /// calls per second, but no call is abandoned.
@@ -83,8 +83,8 @@ impl Kamailio {
         Self::start(folder, CONFIGURATION, &changes)
     }
 
-    /// Starts Kamailio with `configuration`. For each pair in `changes`, replaces the first text
-    /// with the second.
+    /// Starts Kamailio with `configuration`, in which the first text of each pair in `changes` is
+    /// replaced with the second.
     fn start(folder: &Path, configuration: &str, changes: &[(&str, String)]) -> Self {
         let port = free_port();
         let listen = ("listen=udp:127.0.0.1:5060", format!("listen=udp:127.0.0.1:{port}"));
@@ -245,8 +245,9 @@ fn lines(log: &Path) -> Vec<Vec<String>> {
     lines.lines().filter(|line| !line.is_empty()).map(fields).collect()
 }
 
-/// Returns the duration of each call of a scenario in seconds, by number. Each call is measured,
-/// from its first request to its last answer, because calls take longer on a busy machine.
+/// Returns the duration of each call of a scenario in seconds, by number. Each duration is measured
+/// from the call's first request to its last answer, because calls take longer than the scenario
+/// specifies if the machine is busy.
 fn whole_seconds(folder: &Path, name: &str) -> BTreeMap<String, u64> {
     let mut calls: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for fields in lines(&folder.join(format!("{name}.log"))) {

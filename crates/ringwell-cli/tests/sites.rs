@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_mins(30);
 /// A change usually takes effect within a second. The additional time allows for a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A server that keeps its directory in SQLite, with two ring pools.
+/// A server with two ring pools. It keeps its directory in SQLite.
 struct Managed {
     site: Site,
     server: Server,
@@ -113,7 +113,7 @@ fn a_site_is_made_changed_and_removed_while_its_pages_are_served() {
     assert!(answer["swaps"][0]["to"].as_str().unwrap().starts_with("+120001"), "{answer}");
     managed.fails(&create("pk_shop", "+18005550100=1"), "site pk_shop already exists");
 
-    // Changes the pool, then the origin. The settings that are not given stay unchanged.
+    // Changes the pool, then the origin. Settings that a command does not specify stay unchanged.
     managed.says(&["change", "pk_shop", "--swap", "+18005550100=2", "--consent", "cookieless"]);
     managed.says(&["change", "pk_shop", "--origin", "https://www.example"]);
     let answer = managed.page_until("pk_shop", "https://www.example", 200).json();

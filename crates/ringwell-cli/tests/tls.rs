@@ -1,5 +1,5 @@
-//! TLS for clients, tested with curl: which certificate the server presents, and that the
-//! certificate changes when its files change.
+//! TLS for clients, tested with curl: the certificate that the server presents, and its replacement
+//! when the files change.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -110,7 +110,8 @@ fn handshakes_that_never_end_keep_no_client_of_another_address_out() {
     let server = Server::start(site.serve(&["--shards", "1"]));
     let connect = |_| TcpStream::connect(("127.0.0.1", port)).unwrap();
     let stalled: Vec<TcpStream> = (0..300).map(connect).collect();
-    // The last connection was refused, so all earlier ones have been accepted.
+    // When the server closes the last connection, it has already accepted or refused all earlier
+    // ones.
     stalled[299].set_read_timeout(Some(SOON)).unwrap();
     assert!((&stalled[299]).read(&mut [0]).is_ok_and(|bytes| bytes == 0));
     let body = format!(r#"{{"requests":[{{"api_suffix":"{}"}}]}}"#, pool.suffix("a=1"));

@@ -193,7 +193,7 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     assert_eq!(in_doubt["attribution"]["tapped_at"], Value::Null, "{in_doubt:#}");
     let confidence = |call: &Value| call["attribution"]["confidence"]["value"].as_f64().unwrap();
     assert!(confidence(&in_doubt) < 0.7, "{in_doubt:#}");
-    // A tap on another number of the page does not affect this number.
+    // A tap on another number on the page does not count as a tap on this number.
     Shop::tap(&mut client, &second, "+12125550177");
     Shop::tap(&mut client, &second, &number(&second));
     let mut sure = Value::Null;
@@ -221,8 +221,8 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     let before: Vec<_> = kinds.iter().take_while(|kind| **kind != "started").collect();
     assert_eq!(*before[0], "allocated", "{call:#}");
     assert!(before.contains(&&"tapped"), "{call:#}");
-    // A tap extends the lockout as a page's keep-alive does. If two taps are within one
-    // millisecond, they count as one.
+    // A tap extends the lockout as a page's keep-alive does. Two taps within one millisecond count
+    // as one.
     let keep_alives = before.iter().filter(|kind| ***kind == "keep_alive").count();
     assert!((1..=2).contains(&keep_alives), "{call:#}");
     assert_eq!(call["keep_alives"], json!({ "count": keep_alives, "more": false }));

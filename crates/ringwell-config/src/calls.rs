@@ -121,7 +121,8 @@ pub enum UnknownNumber {
 pub struct DestinationRule {
     /// The rule applies to these pools. A rule that has neither pools nor numbers is the default.
     pub ring_pools: BTreeSet<PoolId>,
-    /// The rule applies to these numbers, E.164 with `+`. Takes precedence over rules for pools.
+    /// The rule applies to these numbers, E.164 with `+`. A rule for a number takes precedence over
+    /// rules for pools.
     pub numbers: BTreeSet<String>,
     /// Numbers (E.164 with `+`) or SIP addresses, tried in this order.
     pub to: Vec<String>,
@@ -365,8 +366,9 @@ fn read_destination(
     }
     let is_default = ring_pools.is_empty() && numbers.is_empty();
     if is_default && earlier.iter().any(|of| of.ring_pools.is_empty() && of.numbers.is_empty()) {
-        let error =
-            ValueError::new("another rule without pools and numbers is already the default");
+        let error = ValueError::new(
+            "another rule with neither ring_pools nor numbers is already the default",
+        );
         section.fault("to", error.hint("name ring_pools or numbers"));
     }
     let to = section.take_list("to", text(parse_target));
@@ -438,7 +440,7 @@ fn parse_target(text: &str) -> Result<String, ValueError> {
         Some(rest) if (1..=200).contains(&rest.len()) && rest.bytes().all(is_plain) => {
             Ok(text.to_owned())
         }
-        Some(_) => Err(ValueError::new("must be a SIP address of printable ASCII")
+        Some(_) => Err(ValueError::new("must be a SIP address in printable ASCII")
             .hint("write e.g. \"sip:desk@pbx.example\"")),
         None => parse_e164(text),
     }

@@ -57,7 +57,7 @@ impl ClusterMap {
         self.version
     }
 
-    /// All nodes, in the order of the file.
+    /// All nodes, in the order in which the cluster file lists them.
     #[must_use]
     pub fn nodes(&self) -> &[ClusterNode] {
         &self.nodes
@@ -79,7 +79,7 @@ impl ClusterMap {
         self.node_of[usize::from(shard)]
     }
 
-    /// The count of shards of all nodes together.
+    /// The total number of shards of all nodes.
     #[must_use]
     pub const fn shards(&self) -> u16 {
         self.placement.shards()
@@ -110,7 +110,7 @@ pub struct Cluster {
 /// The certificates that identify nodes to each other on links over TCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The authority that signs the certificates of all nodes.
+    /// The path of the authority's certificate. The authority signs the certificates of all nodes.
     pub(crate) authority: PathBuf,
     /// The path of each node's certificate, in which `{node}` is replaced by the node's name.
     pub(crate) certificate: PathBuf,

@@ -1,7 +1,7 @@
 //! Cluster files: the nodes of a cluster, their shards, and the owner of each bucket.
 //!
-//! Owns the file's fields and the rules that relate them. Independent of the configuration of a
-//! single server. Invariant: no fault and no warning shows the secret.
+//! Owns the fields of these files and the rules that relate the fields to each other. Independent
+//! of the configuration of a single server. Invariant: no fault and no warning shows the secret.
 
 mod buckets;
 mod secret;

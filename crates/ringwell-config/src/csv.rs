@@ -28,7 +28,7 @@ const OPTIONAL: [&str; 7] = [
     "campaign",
 ];
 
-/// Reads the pools of the file at `path`, and adds the file's faults to `faults`.
+/// Reads the pools in the file at `path` into `found`, and adds the file's faults to `faults`.
 pub(super) fn read(path: &Path, found: &mut Found, faults: &mut Vec<Fault>) {
     let file = Arc::from(path.display().to_string());
     faults.extend(read_lines(path, &REQUIRED, &OPTIONAL, |line| read_line(line, &file, found)));
@@ -104,7 +104,7 @@ fn check_header(header: &StringRecord, (required, optional): Columns<'_>, source
             let nth = format!("column {}", place + 1);
             let name = if is_misspelt { column.to_owned() } else { nth };
             let hint = Some(format!("the columns are {}", columns.join(", ")));
-            fault(&name, "there is no such column", hint);
+            fault(&name, "the column is unknown", hint);
         } else if header.iter().take(place).any(|earlier| earlier == column) {
             fault(column, "the column occurs twice", None);
         }
@@ -248,7 +248,7 @@ fn is_formula(cell: &str) -> bool {
 }
 
 /// Makes a cell safe for a CSV file that may be opened in a spreadsheet. A cell that would be a
-/// formula gets an apostrophe in front, which [`unguarded`] removes.
+/// formula is prefixed with an apostrophe, which [`unguarded`] removes.
 #[must_use]
 pub fn guarded(cell: String) -> String {
     if is_formula(&cell) { format!("'{cell}") } else { cell }
@@ -261,7 +261,7 @@ pub fn unguarded(cell: &str) -> &str {
 }
 
 /// Finds the line number of each record in a CSV file, for the positions of faults. After a line
-/// that ends in `\r\n`, the CSV reader's own count is one too low, because the reader takes the
+/// that ends in `\r\n`, the CSV reader's own count is one too low, because the reader treats the
 /// `\n` as part of the next record.
 #[derive(Debug)]
 pub struct Lines<'a> {
@@ -296,7 +296,7 @@ fn cannot_read(error: &csv::Error) -> ValueError {
     match error.kind() {
         csv::ErrorKind::Io(error) => ValueError::new(reason(error)),
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            ValueError::new(format!("has {len} columns, the header has {expected_len}"))
+            ValueError::new(format!("has {len} columns, but the header has {expected_len}"))
         }
         csv::ErrorKind::Utf8 { .. } => ValueError::new("is not UTF-8"),
         _ => ValueError::new("is not CSV"),

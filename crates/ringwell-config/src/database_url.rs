@@ -42,7 +42,7 @@ impl std::fmt::Debug for DatabaseUrl {
 pub(super) fn parse_database(name: &str, base: &Path) -> Result<Database, ValueError> {
     if let Some(path) = name.strip_prefix("sqlite:") {
         if path.contains("://") {
-            return Err(ValueError::new("is both a file and a URL")
+            return Err(ValueError::new("contains both sqlite: and a URL")
                 .hint("write \"sqlite:PATH\" or \"postgres://…\""));
         }
         return Ok(Database::File(base.join(parse_path(path)?)));
@@ -113,8 +113,8 @@ pub(super) fn check(url: &str) -> Result<(), UrlFault> {
         && percent_decode_str(path).decode_utf8().is_ok();
     if is_cut_short || is_cut_at_query || !is_text || !is_address(address, !user_info.is_empty()) {
         return Err(UrlFault::new(
-            "has a user, password, host or port that cannot be read",
-            "percent-encode special characters of the user and the password: %40 for @, %2F for /, \
+            "has an invalid user, password, host or port",
+            "percent-encode special characters in the user and the password: %40 for @, %2F for /, \
              %3A for :, %3F for ?, %23 for #, %25 for %",
         ));
     }

@@ -12,14 +12,14 @@ use sha2::{Digest, Sha256};
 
 use crate::values::format_seconds;
 
-/// The list of the demo's pools, in its data directory.
+/// The name of the file that lists the demo's pools, in the demo's data directory.
 pub const DEMO_LIST: &str = "demo-pools.csv";
 /// The demo's default count of pools.
 pub const DEMO_POOLS: u32 = 200;
-/// The default count of numbers in each pool, which is typical of the largest pools.
+/// The default count of numbers in each pool.
 pub const DEMO_NUMBERS: u32 = 500;
 /// The default lifetime: 30 minutes, as in the examples of the published API. Visitors seldom stay
-/// on a page for longer than that, and most of those who call do so soon.
+/// on a page for longer than that, and most callers call soon after they open it.
 pub const DEMO_LIFETIME: Millis = Millis(30 * 60 * 1000);
 
 /// The first number in rotation: 200-000-0000.
@@ -43,7 +43,7 @@ pub enum DemoError {
         /// The requested count of numbers in each pool.
         numbers: u32,
     },
-    /// No ring pool can have this count of numbers.
+    /// A pool breaks a rule for ring pools, such as the maximum count of numbers.
     #[error("{}: {fault}", .fault.field())]
     Pool {
         /// The broken rule.
@@ -56,7 +56,8 @@ pub enum DemoError {
     Key(#[from] KeyError),
 }
 
-/// The pools 1 to `pools`. Each has `numbers` numbers, a key and an overflow number of its own.
+/// Returns the demo's pools, with the ids 1 to `pools`. Each has `numbers` numbers, a key and an
+/// overflow number of its own.
 ///
 /// # Errors
 /// [`DemoError`] if these pools are impossible.
@@ -97,7 +98,7 @@ pub fn demo_pools(pools: u32, numbers: u32, lifetime: Millis) -> Result<Vec<Ring
 /// Writes `pools` with their keys to `out`, in the format of `demo-pools.csv`.
 ///
 /// # Errors
-/// If `out` cannot be written.
+/// If writing to `out` fails.
 pub fn write_demo_csv(pools: &[RingPool], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers")?;
     for pool in pools {

@@ -261,7 +261,7 @@ fn read_log(mut section: Section<'_, '_>, into: &mut Log) {
     section.finish();
 }
 
-/// Reads host and port of `http://HOST:PORT`.
+/// Reads the host and the port from `http://HOST:PORT`.
 fn parse_collector(url: &str) -> Result<String, ValueError> {
     let place = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
     let is_tcp = |place: &&str| matches!(place.parse(), Ok(Listen::Tcp { port, .. }) if port > 0);

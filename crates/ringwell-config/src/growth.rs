@@ -8,20 +8,20 @@ use super::limits;
 use super::section::Section;
 use super::values::ValueError;
 
-/// The settings for automatic changes to pools. Busy pools grow if they did not get all their
-/// numbers when they were created. At the end of each month, pools return unused numbers.
+/// The settings for automatic changes to pools. Busy pools grow if they were not filled completely
+/// when they were created. At the end of each month, pools return unused numbers to the inventory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     /// The mode (default: [`GrowthMode::On`]).
     pub mode: GrowthMode,
-    /// The interval between two checks, 1 s to 1 day (default: 5 min).
+    /// The interval between two checks of the pools, 1 s to 1 day (default: 5 min).
     pub every: Duration,
     /// The growth of a busy pool in one step, as a share of its size (default: 20 %).
     pub percent: u32,
     /// The maximum growth in one step, in numbers (default: 50).
     pub step_max: u32,
-    /// The threshold above which a pool counts as busy: the share of its rows that overflow or
-    /// would overflow (default: 1 %).
+    /// The threshold above which a pool counts as busy: the share of its rows that overflow, or
+    /// that would overflow at the measured load (default: 1 %).
     pub overflow_percent: u32,
 }
 
@@ -52,7 +52,7 @@ impl FromStr for GrowthMode {
             "on" => Ok(Self::On),
             "dry_run" => Ok(Self::DryRun),
             "off" => Ok(Self::Off),
-            _ => Err(ValueError::new("must be on, dry_run or off")),
+            _ => Err(ValueError::new("must be \"on\", \"dry_run\" or \"off\"")),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The section `[inventory]`: the rules for the numbers of pools in a database, and for the
 //! purchase of numbers.
 //!
-//! Owns the format of the file of places, which contains one area code or zip code per line.
-//! Source: docs/spec/directory.md, "Local numbers".
+//! Owns the format of the CSV file of places: each line gives the place of one area code or zip
+//! code. Source: docs/spec/directory.md, "Local numbers".
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::values::{ValueError, parse_path};
 /// The rules for the numbers of pools in a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inventory {
-    /// The file with the places of area codes and zip codes (default: none).
+    /// The places of area codes and zip codes, read from a CSV file (default: none).
     pub places: Arc<Places>,
     /// The maximum `max_pool_size` of a pool (default: 100,000).
     pub pool_numbers_max: u32,
@@ -57,7 +57,7 @@ pub enum NumberCheck {
     /// The numbers that are valid according to libphonenumber.
     #[default]
     Valid,
-    /// All numbers with a valid count of digits, which includes numbers for tests.
+    /// All numbers with a valid count of digits, including test numbers.
     Possible,
 }
 

@@ -1,7 +1,7 @@
-//! A ring pool as JSON, as the main application returns or pushes it.
+//! A ring pool in the JSON format in which the main application returns or pushes it.
 //!
-//! Owns the names of the members, which are the same as in the configuration file. The same rules
-//! apply to their values.
+//! Owns the names of the members. The names, and the rules for the values, are the same as in the
+//! configuration file.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ pub fn pool_from_json(bytes: &[u8]) -> Result<RingPool, String> {
 /// Describes a JSON fault with its position, but without the JSON text, which may contain a key.
 fn shape(error: &serde_json::Error) -> String {
     let what = if error.is_data() { "is not a ring pool" } else { "is not JSON" };
-    format!("the body {what}: line {}, column {}", error.line(), error.column())
+    format!("the data {what}: line {}, column {}", error.line(), error.column())
 }
 
 #[cfg(test)]

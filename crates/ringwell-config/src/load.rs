@@ -1,9 +1,9 @@
 //! Combines the defaults, the configuration file, environment variables and flags.
 //!
-//! Owns their precedence, and the guarantee that one run finds every fault, with three exceptions:
-//! after a syntax error, the rest of the file is not checked; faults between pools are found only
-//! among pools that are valid themselves; swaps whose ring pool does not exist are found only if
-//! there is no other fault.
+//! Owns their precedence. Finds every fault in one run, with three exceptions. After a syntax
+//! error, the rest of the file is not checked. Conflicts are found only between pools that are
+//! valid themselves. A site's reference to a ring pool that does not exist is found only if there
+//! is no other fault.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -61,8 +61,8 @@ pub fn load(
     };
     faults.extend(shared_addresses(&config).into_iter().map(fault));
     faults.extend(clashes(&found.pools).into_iter().filter_map(|clash| found.fault(clash)));
-    // Faults of variables come first, because they have no file. The sort is stable, so faults on
-    // the same line keep their order.
+    // Faults in environment variables come first, because they have no file. The sort is stable, so
+    // faults on the same line keep their order.
     faults.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     if !faults.is_empty() {
         return Err(faults);
@@ -90,7 +90,7 @@ fn shared_addresses(config: &Config) -> Vec<(String, String)> {
         let other = all[..place].iter().find(|(_, other)| is_same(other, address));
         if let Some((other, _)) = other {
             let message = if other == field {
-                "must not contain an address twice".to_owned()
+                "must not contain the same address twice".to_owned()
             } else {
                 format!("conflicts with an address in `{other}`")
             };
@@ -113,7 +113,8 @@ fn is_same(one: &Listen, other: &Listen) -> bool {
     }
 }
 
-/// Finds the sites' swaps whose ring pools do not exist; returns a field and a message for each.
+/// Finds the sites' references to ring pools that do not exist; returns a field and a message for
+/// each.
 fn missing_pools(config: &Config, directory: &Directory) -> Vec<(String, String)> {
     // The pools of a database or an application are not in the configuration.
     if config.database.is_some() || config.application.is_some() {

@@ -1,7 +1,8 @@
 //! The ring pools of the configuration file.
 //!
-//! Owns the fields of `[[ring_pool]]`, and each pool's position, so that faults between pools have
-//! positions too. Independent of CSV files, whose pools are added to the same list.
+//! Owns the fields of `[[ring_pool]]`, and each pool's position in the file, so that conflicts
+//! between pools can be reported with a line. Independent of CSV files, whose pools are added to
+//! the same list.
 
 use std::sync::Arc;
 
@@ -13,14 +14,14 @@ use super::fields::{text, truth};
 use super::section::{Section, wrong_type};
 use super::values::{ValueError, parse_lifetime, parse_number, parse_range, parse_seconds};
 
-/// The pools without a fault, and their positions in the files.
+/// The pools without a fault, and their positions in the configuration file or the CSV file.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) pools: Vec<RingPool>,
     pub(super) places: Vec<PoolLines>,
 }
 
-/// The position of a pool in the files.
+/// The position of a pool in the configuration file or the CSV file.
 #[derive(Debug)]
 pub(super) struct PoolLines {
     pub(super) file: Arc<str>,
@@ -32,7 +33,7 @@ pub(super) struct PoolLines {
 }
 
 impl Found {
-    /// Converts a clash between pools to a fault with its position.
+    /// Converts a clash between pools to a fault with a file and a line.
     pub(super) fn fault(&self, clash: Clash) -> Option<Fault> {
         let place = self.places.get(clash.pool)?;
         let line = match clash.field {

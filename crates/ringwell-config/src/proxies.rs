@@ -1,7 +1,7 @@
 //! `trusted_proxies`: the proxies whose header `X-Forwarded-For` is trusted.
 //!
-//! Anyone can send the header. Only the part that trusted proxies wrote is reliable. Read from the
-//! right, it ends with the first address that is not a trusted proxy. This is the client's address.
+//! Anyone can send the header. Only the part that trusted proxies wrote is reliable. The client's
+//! address is therefore the rightmost address in the header that is not a trusted proxy's.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-/// The secret files that the configuration file at `path` names, whether or not they exist: keys,
-/// tokens, and lists of ring pools, because these lists contain the pools' keys. The list is empty
-/// if the file at `path` cannot be read.
+/// Returns the secret files that the configuration file at `path` names, whether or not they exist.
+/// These files contain keys, tokens, or lists of ring pools with the pools' keys. Returns no files
+/// if the configuration file cannot be read.
 #[must_use]
 pub fn secret_files(path: &Path) -> Vec<PathBuf> {
     let Ok(text) = std::fs::read_to_string(path) else { return Vec::new() };

@@ -31,7 +31,7 @@ impl Source {
         Self { name, lines, faults: RefCell::default(), fields: RefCell::default() }
     }
 
-    /// The line of the byte at `offset`, counted from 1.
+    /// The number of the line that contains the byte at `offset`; the first line is 1.
     pub(super) fn line(&self, offset: usize) -> u32 {
         let line = self.lines.partition_point(|start| *start <= offset);
         u32::try_from(line).unwrap_or(u32::MAX)
@@ -99,7 +99,7 @@ impl<'s, 'i> Section<'s, 'i> {
         faults.iter().any(|fault| fault.field == name || fault.field.starts_with(&item))
     }
 
-    /// Reports each of `fields` that is present as unusable, with the reason `why`.
+    /// Reports a fault, with the reason `why`, for each of `fields` that is present.
     pub(super) fn refuse(&mut self, fields: &[&'static str], why: &'static str) {
         for field in fields {
             if self.take_value(field).is_some() {
@@ -136,7 +136,7 @@ impl<'s, 'i> Section<'s, 'i> {
         value
     }
 
-    /// Reports that `field` is missing, if it was requested but not found.
+    /// Reports that `field` is missing, unless it was requested and found.
     pub(super) fn miss(&self, field: &str, hint: &str) {
         if !self.has(field) {
             self.fault(field, ValueError::new("is missing").hint(hint));

@@ -36,18 +36,17 @@ pub struct Config {
     pub durability: Durability,
     /// The deadline of a batch, 1 ms to 60 s (default: 100 ms).
     pub deadline: Duration,
-    /// The largest expected error of the wall clock. Lockouts from before a boot of the machine are
-    /// lengthened by twice this time, so that none ends early (default: 1 minute).
+    /// The largest expected error of the wall clock (default: 1 minute). After the machine reboots,
+    /// earlier lockouts are extended by twice this time, so that none ends early.
     pub clock_skew_max: Duration,
-    /// The time for which a stopping server still answers requests, while `/readyz` reports 503,
-    /// before it closes connections (default: 1 s).
+    /// The time for which a server that is stopping still answers requests before it closes
+    /// connections (default: 1 s). During this time, `/readyz` reports 503.
     pub drain_pause: Duration,
     /// The tokens for `/v1/`.
     pub management: Management,
     /// The database of ring pools, if they are not in the configuration file.
     pub database: Option<Database>,
-    /// The numbers that pools in a database may contain, and those that they may draw from the
-    /// inventory.
+    /// The rules for the numbers of pools in a database, and for the purchase of numbers.
     pub inventory: Inventory,
     /// Automatic growth and shrinking of pools in a database.
     pub growth: Growth,
@@ -55,7 +54,7 @@ pub struct Config {
     pub application: Option<Application>,
     /// The limits on clients.
     pub limits: Limits,
-    /// The time limits of this node for shards of other nodes.
+    /// This node's time limits for requests to shards of other nodes.
     pub links: Links,
     /// The journal's use of the disk.
     pub journal: Journal,
@@ -90,11 +89,11 @@ pub struct Management {
     /// The maximum number of requests that are served at `address` per second; further requests get
     /// a 429 (default: 100).
     pub requests_per_second: u32,
-    /// Whether the published API's ring pool requests are also served at clients' addresses
-    /// (default: no).
+    /// Whether the published API's routes for ring pools are also served at the addresses for
+    /// clients (default: no).
     pub on_data_port: bool,
-    /// Host names that requests to a loopback `address` may use, in addition to the machine's own
-    /// names (default: none).
+    /// If `address` is a loopback address: the host names for which requests are answered, in
+    /// addition to localhost and loopback addresses (default: none).
     pub hosts: Vec<String>,
     /// Whether the dashboard is served at `address` even if there is no database (default: no).
     pub dashboard: bool,
@@ -156,7 +155,7 @@ pub struct Limits {
     pub idempotency_rows: usize,
 }
 
-/// A node's time limits for shards of other nodes. Source: docs/spec/pacing.md.
+/// A node's time limits for requests to shards of other nodes. Source: docs/spec/pacing.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Links {
     /// The time within which another shard must answer its rows of a batch (default: 50 ms).
@@ -193,7 +192,7 @@ pub struct Replicated {
     pub monitor: Vec<String>,
     /// The prefix of stream names (default: `RINGWELL`).
     pub stream: String,
-    /// The count of servers that keep each stream (default: 3).
+    /// The count of servers that store each stream (default: 3).
     pub replicas: u32,
     /// The largest size of a stream (default: 8 GiB).
     pub stream_bytes: u64,

@@ -28,7 +28,8 @@ pub struct Site {
     pub params: Vec<String>,
     /// The rule for remembering visitors (default: [`Consent::Off`]).
     pub consent: Consent,
-    /// The secret for servers that replace the numbers themselves; without it, no server may do so.
+    /// The secret for servers that replace the numbers before they deliver a page; without it, no
+    /// server may do so.
     pub edge_key: Option<Secret>,
     /// The maximum count of new numbers that visitors from one address block (IPv4 /24 or IPv6 /56)
     /// may get in a minute (default: 60).
@@ -329,7 +330,7 @@ fn parse_site_key(text: &str) -> Result<String, ValueError> {
     if (4..=60).contains(&name.len()) && name.bytes().all(is_plain) {
         return Ok(text.to_owned());
     }
-    Err(ValueError::new("must be pk_ and 4 to 60 letters, digits, _ and -")
+    Err(ValueError::new("must be pk_ followed by 4 to 60 letters, digits, _ and -")
         .hint("write e.g. \"pk_shop\": the key is part of the page and is not secret"))
 }
 
@@ -339,8 +340,8 @@ fn parse_swap_number(text: &str) -> Result<String, ValueError> {
     if is_plain && PromoNumber::parse(text).is_ok() {
         return Ok(text.to_owned());
     }
-    Err(ValueError::new("must be a + followed by country code and number, without punctuation")
-        .hint("write e.g. \"+18005550100\""))
+    let message = "must be a + followed by the country code and the number, without punctuation";
+    Err(ValueError::new(message).hint("write e.g. \"+18005550100\""))
 }
 
 fn parse_param(text: &str) -> Result<String, ValueError> {
@@ -372,7 +373,8 @@ fn check_reserved(name: &str) -> Result<(), ValueError> {
 fn check_twice(swaps: &[Swap]) -> Result<(), (usize, ValueError)> {
     for (place, swap) in swaps.iter().enumerate() {
         if swaps[..place].iter().any(|other| other.number == swap.number) {
-            let error = format!("{} is swapped twice: a number has one ring pool", swap.number);
+            let number = &swap.number;
+            let error = format!("{number} is swapped twice: a number can have only one ring pool");
             return Err((place, ValueError::new(error)));
         }
     }

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// The minimum configuration of a server. The first pool starts on line 3.
+/// The minimum configuration of a server. Its ring pool starts on line 3.
 pub(super) const GOOD: &str = r#"
 data = "/data"
 [[ring_pool]]
@@ -286,7 +286,7 @@ fn addresses_in_the_list_are_read_as_they_are() {
         "\
 ringwell.toml:2: listen[1]: must be HOST:PORT or unix:PATH; write e.g. \"127.0.0.1:8080\" or \"unix:/run/ringwell.sock\"
 ringwell.toml:2: listen[2]: must be HOST:PORT or unix:PATH; write e.g. \"127.0.0.1:8080\" or \"unix:/run/ringwell.sock\"
-ringwell.toml:2: listen[3]: the port must be 1 to 65535, or 0 for any free one; write e.g. \"127.0.0.1:8080\"
+ringwell.toml:2: listen[3]: the port must be 1 to 65535, or 0 for any free port; write e.g. \"127.0.0.1:8080\"
 ",
     );
     check_line(
@@ -411,7 +411,7 @@ fn no_two_listeners_have_the_same_address() {
     );
     check_line(
         "listen = [\"127.0.0.1:80\", \"127.0.0.1:80\"]",
-        "ringwell.toml:1: listen: must not contain an address twice\n",
+        "ringwell.toml:1: listen: must not contain the same address twice\n",
     );
     // Port 0 never conflicts, because the system chooses a different port each time.
     with("[management]\naddress = \"127.0.0.1:8080\"\n", "");

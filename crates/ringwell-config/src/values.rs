@@ -99,7 +99,7 @@ impl FromStr for Listen {
             if !fits || *error.kind() != IntErrorKind::PosOverflow {
                 return fault();
             }
-            ValueError::new("the port must be 1 to 65535, or 0 for any free one")
+            ValueError::new("the port must be 1 to 65535, or 0 for any free port")
                 .hint("write e.g. \"127.0.0.1:8080\"")
         })?;
         if fits { Ok(Self::Tcp { host: host.to_owned(), port }) } else { Err(fault()) }
@@ -172,15 +172,18 @@ pub fn parse_lifetime(text: &str) -> Result<Millis, ValueError> {
         _ => parse_duration(text)?,
     };
     if !duration.subsec_nanos().is_multiple_of(1_000_000) {
-        return Err(ValueError::new("must be whole milliseconds").hint("write e.g. \"10ms\""));
+        let error = ValueError::new("must be a whole number of milliseconds");
+        return Err(error.hint("write e.g. \"10ms\""));
     }
     u64::try_from(duration.as_millis()).map(Millis).map_err(|_| too_long())
 }
 
 /// Reads seconds with at most three decimals, as in `1800` or `0.01`.
 pub(super) fn parse_seconds(text: &str) -> Result<Millis, ValueError> {
-    let fault =
-        || ValueError::new("must be seconds with at most three decimals").hint("write e.g. 1800");
+    let fault = || {
+        ValueError::new("must be a number of seconds with at most three decimals")
+            .hint("write e.g. 1800")
+    };
     let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
     let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     if !is_digits(whole) || !is_digits(decimals) || decimals.len() > 3 {

@@ -18,8 +18,8 @@ use crate::{Millis, PromoNumber, Slot};
 pub(crate) struct ForeignTimes(BTreeMap<PromoNumber, (Millis, Millis)>);
 
 impl ForeignTimes {
-    /// Records that the allocation of `number`, which another node's clock dates `allocated_at`,
-    /// was made at `local_at` by this node's clock.
+    /// Records the two times of the allocation of `number`: `allocated_at` by another node's clock,
+    /// and `local_at` by this node's clock.
     pub(crate) fn note(&mut self, number: PromoNumber, allocated_at: Millis, local_at: Millis) {
         if allocated_at == local_at {
             self.forget(number);
@@ -36,9 +36,8 @@ impl ForeignTimes {
         }
     }
 
-    /// Forgets the times of a number that was handed out here or has left this shard. If another
-    /// node's clock dated the number's allocation, returns the allocation's time by this node's
-    /// clock.
+    /// Forgets the two times of a number that was handed out here or has left this shard. If they
+    /// were recorded, returns the time by this node's clock.
     #[inline]
     pub(crate) fn forget(&mut self, number: PromoNumber) -> Option<Millis> {
         if self.0.is_empty() {

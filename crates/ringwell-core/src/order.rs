@@ -1,8 +1,8 @@
-//! The order in which a pool's numbers are chosen once they no longer become free in the order in
-//! which they were allocated. The cause is a keep-alive, a release or a new lifetime.
+//! The order in which a pool's numbers are chosen after a keep-alive, a release or a change of
+//! lifetime. The numbers then no longer become free in the order in which they were allocated.
 //!
 //! An indexed binary heap over the pool's slots, whose root is the number that has been free
-//! longest. Owns only the positions in the heap; the keys stay in the slots. Invariant:
+//! longest. Owns only the positions in the heap; the sort keys stay in the slots. Invariant:
 //! `place[heap[i]] == i`, and no child is chosen before its parent. Memory: 8 bytes per number,
 //! allocated once.
 
@@ -37,7 +37,7 @@ impl Order {
         self.heap[0]
     }
 
-    /// Restores the order after the key of `slot` changed.
+    /// Restores the order after the sort key of `slot` changed.
     pub(crate) fn changed(&mut self, slots: &[Slot], slot: u32) {
         let at = self.place[slot as usize] as usize;
         assert!(self.heap[at] == slot, "a number is not at its recorded place in the order");
@@ -62,7 +62,7 @@ impl Order {
 
     fn sink(&mut self, slots: &[Slot], mut at: usize) {
         let is_below = at == 0 || !self.comes_before(slots, at, (at - 1) / 2);
-        assert!(is_below, "a number is above one that must come before it");
+        assert!(is_below, "a child in the heap comes before its parent");
         loop {
             let left = 2 * at + 1;
             if left >= self.heap.len() {

@@ -89,7 +89,7 @@ impl Pool {
                 let first = slots[head as usize].locked_until;
                 assert!(
                     first <= pool.last_until,
-                    "the ring does not begin with the number that is free first"
+                    "the head of the ring is not the number that becomes free first"
                 );
             }
             None => pool.order = Some(Box::new(Order::new(slots))),
@@ -219,8 +219,8 @@ fn ring_head(slots: &[Slot]) -> Option<u32> {
     let (first, last) = (slots.first()?, slots.last()?);
     let mut pairs = slots.windows(2);
     let Some(fall) = pairs.position(|pair| pair[0].turn() > pair[1].turn()) else { return Some(0) };
-    // In a ring, the keys decrease only at the head. From the last slot to the first, they
-    // increase.
+    // In a ring, the sort key decreases only at the head. If the head is not the first slot, the
+    // first slot's key is therefore greater than the last slot's.
     let is_ring = pairs.all(|pair| pair[0].turn() <= pair[1].turn()) && last.turn() < first.turn();
     is_ring.then(|| u32::try_from(fall + 1).ok()).flatten()
 }

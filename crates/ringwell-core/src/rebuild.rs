@@ -1,9 +1,9 @@
-//! A shard's state while it is rebuilt from a snapshot and records, before it serves.
+//! Rebuilds a shard's state from a snapshot and records, before the shard serves requests.
 //!
 //! Every fact carries the position of its record. A fact is applied to a number only if it is newer
 //! than the number's state. A snapshot may therefore be taken while the shard continues to serve,
 //! and replaying a record twice changes nothing. Facts about numbers that are in no pool are kept
-//! as retired. Source: docs/spec/allocation.md, "Recovery".
+//! in the list of retired numbers. Source: docs/spec/allocation.md, "Recovery".
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -20,8 +20,8 @@ use crate::visitors::Visitors;
 use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
 /// The count of spare slots. They are reserved in addition to twice the slots in use, so that the
-/// list is never copied as it grows. Copying about 100,000 slots takes a millisecond. Slots that
-/// were never written take no memory.
+/// list of slots can grow without being copied. Copying about 100,000 slots takes a millisecond.
+/// Slots that were never written take no memory.
 const SLOTS_SPARE: usize = 1 << 21;
 
 /// The count of spare pools, which are reserved for the same reason as the spare slots.
@@ -135,9 +135,9 @@ impl Rebuild {
         }
     }
 
-    /// Applies a fact from a snapshot. Snapshots are read before any record. A number without a
-    /// position was adopted from another shard. Returns the number's slot if the number is in
-    /// rotation.
+    /// Applies a fact from a snapshot. Snapshots are read before any record. A fact without a
+    /// position describes a state that was adopted from another shard. Returns the number's slot if
+    /// the number is in rotation.
     pub fn restore(&mut self, hint: u32, fact: Fact) -> Option<u32> {
         let slot = self.find(hint, fact.slot.number);
         match slot {
@@ -148,7 +148,7 @@ impl Rebuild {
     }
 
     /// Changes the lockout of a number's newest allocation so that it ends at `until`. If the
-    /// lockout ended early (`is_release`), the number's visitor no longer has it. If `until` is
+    /// lockout ended early (`is_release`), the visitor no longer has the number. If `until` is
     /// before the known end, this does not prove a release: the known lockout may have been
     /// lengthened beyond `until` at a startup, because the time was uncertain.
     pub fn relock(
@@ -178,7 +178,7 @@ impl Rebuild {
     }
 
     /// Undoes a number's newest allocation, which no visitor has seen. The number's lockout then
-    /// ends at `until`. The allocation before it becomes the newest again: it was made at
+    /// ends at `until`. The previous allocation becomes the newest again: it was made at
     /// `allocated_at`, which is `local_at` by this node's clock. Both times are zero if there was
     /// no earlier allocation.
     pub fn withdraw(
@@ -229,8 +229,8 @@ impl Rebuild {
         let before = self.foreign_times.local_at(&known);
         let is_longer = from.slot.locked_until > known.locked_until;
         let locked_until = from.slot.locked_until.max(known.locked_until);
-        // Two shards may have received the same allocation at different times. The lockout ends
-        // later in the shard that had the number last.
+        // Two shards may have received the same allocation at different times. The shard whose
+        // lockout ends later had the number last.
         let is_same = from.slot.allocated_at == known.allocated_at;
         if is_same && is_longer || !is_same && from.local_at > before {
             let slot = Slot { locked_until, position: known.position, ..from.slot };
@@ -249,8 +249,8 @@ impl Rebuild {
         self.retired.values()
     }
 
-    /// Lengthens by `by` every lockout and hold that had not ended at `then`, because the clock may
-    /// have advanced too far since `then`, by at most `by`.
+    /// Lengthens by `by` every lockout and hold that had not ended at `then`. Since `then`, the
+    /// clock may have advanced too far, by at most `by`.
     pub fn prolong(&mut self, then: Millis, by: Millis) {
         for until in self.holds.values_mut().filter(|until| **until > then) {
             *until = *until + by;
@@ -264,7 +264,7 @@ impl Rebuild {
     /// Returns the shard, ready to serve.
     ///
     /// # Panics
-    /// Never panics, because [`Rebuild::new`] created the slots from the same `specs`.
+    /// Never panics, because [`Rebuild::new`] created one slot for each number in `specs`.
     #[must_use]
     pub fn finish(self) -> Shard {
         let Self { specs, slots, runs, visitors, retired, foreign_times, recent, holds } = self;
@@ -319,7 +319,8 @@ impl Rebuild {
         );
         self.slots[slot as usize] = fact.slot;
         self.foreign_times.note(fact.slot.number, fact.slot.allocated_at, local_at);
-        // A visitor belongs to one pool. The same id in another pool may belong to another visitor.
+        // A visitor belongs to one pool. In another pool, the same visitor id may belong to another
+        // visitor.
         match fact.visitor.filter(|_| self.pool_at(slot) == Some(fact.pool)) {
             Some(visitor) => self.visitors.insert(slot, visitor),
             None => self.visitors.remove(&slot),

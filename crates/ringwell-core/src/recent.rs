@@ -11,9 +11,10 @@ use alloc::vec;
 
 use crate::{Millis, Position, Slot};
 
-/// The maximum number of allocations that can be undone. A shard makes fewer allocations than this
-/// within the deadline and the second after it. If an answer over a link is even later, it may be
-/// too late to undo the allocation. The ring takes 3 MiB per shard once it is full.
+/// The maximum number of allocations that can be undone. From the arrival of a batch until one
+/// second after its deadline, a shard makes fewer allocations than this. If an answer over a link
+/// arrives even later, it may be too late to undo the allocation. The ring takes 3 MiB per shard
+/// once it is full.
 pub const RECENT_MAX: usize = 1 << 17;
 
 /// A number's newest allocation before another one replaced it.

@@ -37,7 +37,7 @@ impl Shard {
 
     /// Adds in advance some of the slots that the pool `spec` will need. A large pool takes
     /// megabytes, and memory is slow when it is first used. Returns `false` if no slots were added:
-    /// either there are enough, or the pool is small.
+    /// either enough slots are vacant, or the pool is small.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.

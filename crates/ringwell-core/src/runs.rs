@@ -2,8 +2,8 @@
 //! with its first slot and its pool.
 //!
 //! The numbers of a pool are given as ranges, and the numbers of a range have consecutive slots. A
-//! range of any length is therefore a single entry. Does not depend on the contents of the slots.
-//! Invariant: no number is in two runs.
+//! range of any length is therefore stored as a single run. Does not depend on the contents of the
+//! slots. Invariant: no number is in two runs.
 
 use alloc::collections::BTreeMap;
 
@@ -38,8 +38,7 @@ impl Runs {
         is_here.then(|| RunSlot { slot: run.slot + offset, pool: run.pool })
     }
 
-    /// Returns the runs that overlap `range`, each cut to the overlap and with the slot of its
-    /// first number.
+    /// Returns the parts of runs that lie within `range`, each with the slot of its first number.
     pub(crate) fn overlaps(&self, range: NumberRange) -> impl Iterator<Item = (NumberRange, u32)> {
         let before = self.0.range(..range.first()).next_back();
         let within = self.0.range(range.first()..=range.last());

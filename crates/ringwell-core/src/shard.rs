@@ -1,9 +1,9 @@
-//! One shard: its pools and their numbers, and the four operations on a number.
+//! A shard's pools and their numbers, and the operations on a number.
 //!
 //! Single-threaded: takes one input at a time, each with its time `now`. This time never decreases.
 //! Independent of clocks and storage, and of where requests come from. Every change is given the
-//! position of its record. Invariant: a number is in at most one live allocation. Source:
-//! docs/spec/allocation.md.
+//! position of its record. Invariant: no number is handed out again before its lockout ends.
+//! Source: docs/spec/allocation.md.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -63,7 +63,7 @@ pub struct PoolCounts {
 pub struct Retired {
     /// The number's newest allocation in this shard.
     pub slot: Slot,
-    /// The time of that allocation by this node's clock. Differs from `slot.allocated_at` if
+    /// The time of that allocation by this node's clock. Differs from `slot.allocated_at` only if
     /// another node's clock dated the allocation.
     pub local_at: Millis,
     /// The pool that the number was last in.
@@ -101,9 +101,9 @@ pub struct Withdrawn {
     pub grant: Grant,
     /// The allocation that is the number's newest again.
     pub before: Before,
-    /// The pool, if another shard may have allocated the number during a hold, after `before`. The
-    /// hold is then extended to the present time, so that [`Shard::is_doubted`] still returns
-    /// `true`.
+    /// The pool, if another shard may have allocated the number during a hold, later than the
+    /// allocation `before`. The hold is then extended to the present time, so that
+    /// [`Shard::is_doubted`] still returns `true`.
     pub doubted: Option<PoolId>,
 }
 
@@ -212,9 +212,9 @@ impl Shard {
         Ok(Grant { slot: chosen, number, locked_until, previous })
     }
 
-    /// Extends the lockout of the number that `visitor` holds in `pool` to one lifetime from `now`.
-    /// Returns `None` if the visitor no longer holds a number. Also returns `None` if the pool is
-    /// held: another visitor may then have got the number in the meantime.
+    /// Extends the lockout of the number that `visitor` has in `pool` to one lifetime from `now`.
+    /// Returns `None` if the visitor no longer has a number. Also returns `None` if the pool is
+    /// held, because another visitor may have got the number in the meantime.
     ///
     /// # Panics
     /// Panics like [`Self::pool_id`].
@@ -381,8 +381,8 @@ impl Shard {
         self.pool_of(slot).is_some_and(|pool| self.pools[pool as usize].held_until > now)
     }
 
-    /// Whether the lockout of `slot` ended before a present or past hold of its pool ended. If so,
-    /// another shard may have allocated the number since.
+    /// Whether the lockout of `slot` ended before the latest hold of its pool, as [`is_doubted`]
+    /// defines. If so, another shard may have allocated the number after the lockout ended.
     #[must_use]
     pub fn is_doubted(&self, slot: u32) -> bool {
         #[cfg(canary)]
@@ -508,7 +508,7 @@ impl Shard {
         self.retired.range((from, Bound::Unbounded)).map(|(_, retired)| retired)
     }
 
-    /// The known states of numbers of `range` that are no longer in any pool.
+    /// The known states of the numbers in `range` that are no longer in any pool.
     pub fn retired_in(&self, range: NumberRange) -> impl Iterator<Item = &Retired> {
         self.retired.range(range.first()..=range.last()).map(|(_, retired)| retired)
     }

@@ -48,8 +48,9 @@ impl Slot {
     }
 
     /// The order in which a pool's numbers are chosen: the number that has been free longest comes
-    /// first. Among numbers that became free at the same time, the one allocated first comes first.
-    /// Together with the number's place in the pool, this key defines a total order.
+    /// first. Among numbers that became free at the same time, the one whose newest record is
+    /// oldest comes first. Together with the number's place in the pool, this key defines a total
+    /// order.
     pub(crate) fn turn(&self) -> (Millis, Position) {
         (self.locked_until, self.position)
     }

@@ -277,7 +277,7 @@ fn a_lockout_extended_by_another_shard_returns_with_the_number() {
         own.finish().slots()[0]
     };
     let (short, here) = known(100, 150, 7, 1);
-    // The other shard reports the same allocation, whose visitor has kept the number since.
+    // The other shard reports the same allocation with a lockout that its visitor has extended.
     let (_, there) = known(100, 170, 3, 1);
     assert_eq!(adopted(here, there), crate::Slot { locked_until: Millis(170), ..short });
     assert_eq!(adopted(there, here).locked_until, Millis(170));

@@ -14,12 +14,12 @@ pub(crate) struct Visitors {
 }
 
 impl Visitors {
-    /// Returns the slot that `visitor` got last in `pool`.
+    /// Returns the slot of the number that `visitor` got last in `pool`.
     pub(crate) fn slot(&self, pool: u32, visitor: VisitorId) -> Option<u32> {
         self.slots.get(&(pool, visitor)).copied()
     }
 
-    /// Returns the visitor who got `slot`.
+    /// Returns the visitor who keeps the number in `slot`.
     pub(crate) fn visitor(&self, slot: u32) -> Option<VisitorId> {
         self.visitors.get(&slot).map(|&(_, visitor)| visitor)
     }

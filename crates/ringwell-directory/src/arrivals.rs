@@ -1,8 +1,8 @@
-//! Numbers that move from pools of other nodes to pools of this node.
+//! Numbers that enter pools of this node and were in none of its pools before.
 //!
-//! This node does not have the lockouts of those numbers. The numbers are found by comparing two
-//! states of the directory; buckets that both states share are skipped. Source:
-//! docs/spec/cluster.md, "Numbers that change nodes".
+//! Their lockouts may be on other nodes. The numbers are found by comparing two states of the
+//! directory; buckets that both states share are skipped. Source: docs/spec/cluster.md, "Numbers
+//! that change nodes".
 
 use ringwell_core::{NumberRange, PoolId, PromoNumber};
 
@@ -21,9 +21,9 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// The arrivals between `before` and `after`, for the node whose shards satisfy `is_own`. The
-    /// numbers of a pool that only changes its owner do not count, because its lockouts move with
-    /// it.
+    /// The arrivals between `before` and `after`, for the node whose shards satisfy `is_own`. If a
+    /// pool only moves to another owner, its numbers do not count, because their lockouts move with
+    /// the pool.
     #[must_use]
     pub fn between(before: &Directory, after: &Directory, is_own: impl Fn(u16) -> bool) -> Self {
         let mut found = Self::default();

@@ -1,4 +1,4 @@
-//! Buckets that moved to a node without the previous owner's lockouts.
+//! Buckets that a node received without the previous owner's lockouts.
 //!
 //! None of their pools may hand anything out until those lockouts are over. This includes pools
 //! that appear later, because the list of pools may reach the node long after the map. A time is

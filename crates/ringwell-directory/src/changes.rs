@@ -1,8 +1,8 @@
 //! The steps that bring a shard from one state of the directory to the next.
 //!
-//! Buckets that the two states share are skipped, so the cost depends on the size of the change.
-//! Independent of how a shard applies the steps. Invariant: if a pool is in none of the lists in
-//! [`Changes`], nothing that its shard needs has changed.
+//! Buckets that the two states share are skipped, so the cost of finding the steps depends on the
+//! size of the change. Independent of how a shard applies the steps. Invariant: if a pool is in
+//! none of the lists in [`Changes`], nothing that its shard needs has changed.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! Rules between ring pools.
+//! Checks ring pools for conflicts with each other.
 //!
-//! Owns the rules between pools: ids and numbers are unique, and an overflow number is in no pool's
-//! rotation. Independent of the source of the pools: a pool is identified by its index in a list.
+//! Owns the rules that apply across pools: ids and numbers are unique, and an overflow number is in
+//! no pool's rotation. Independent of the source of the pools: a pool is identified by its index in
+//! a list.
 
 use std::borrow::Borrow;
 
@@ -9,7 +10,7 @@ use ringwell_core::{PoolId, PromoNumber};
 
 use crate::RingPool;
 
-/// A broken rule between two pools.
+/// A conflict between two pools: one of the rules is broken.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Clash {
     /// The later of the two pools, as its index in the checked list.
@@ -31,7 +32,7 @@ struct Run {
     pool: u32,
 }
 
-/// Every broken rule between `pools`, in the order of the pools.
+/// All conflicts between `pools`, in the order of the pools.
 #[must_use]
 pub fn clashes<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Clash> {
     let mut found = Vec::new();
@@ -75,7 +76,7 @@ fn same_ids<P: Borrow<RingPool>>(pools: &[P], found: &mut Vec<Clash>) {
     found.extend(twice.map(|pair| same_id(pair[1].1, pair[1].0)));
 }
 
-/// The pool at index `pool` has the same id as another.
+/// Reports that the pool at index `pool` has the same id as another pool.
 pub(crate) fn same_id(pool: usize, id: PoolId) -> Clash {
     Clash {
         pool,

@@ -46,7 +46,7 @@ impl Directory {
     /// Builds a directory of `pools`, spread evenly over `shards` shards.
     ///
     /// # Errors
-    /// All broken rules between the pools. In a fault, `ring_pool[7]` is the eighth pool.
+    /// All conflicts between the pools. In a fault, `ring_pool[7]` is the eighth pool.
     pub fn new(version: u64, pools: Vec<RingPool>, shards: u16) -> Result<Self, Vec<Fault>> {
         Self::with_placement(version, pools, even(shards)?)
     }
@@ -66,8 +66,8 @@ impl Directory {
         Self::build(version, pools, placement)
     }
 
-    /// Returns the same pools, assigned to shards by `placement`, with the indices that
-    /// [`Directory::with_placement`] would give them.
+    /// Returns a directory of the same pools, assigned to shards by `placement`, with the indices
+    /// that [`Directory::with_placement`] would give them.
     #[must_use]
     pub fn placed(self, placement: Placement) -> Self {
         let mut indices = vec![Indices::default(); usize::from(placement.shards())];
@@ -119,7 +119,7 @@ impl Directory {
     /// pools with this state.
     ///
     /// # Errors
-    /// As for [`Directory::change`], for the pools that differ from this state.
+    /// The same as for [`Directory::change`] with the pools that are new or changed.
     pub fn replace<'a>(
         &self,
         pools: impl IntoIterator<Item = &'a Arc<RingPool>>,
@@ -364,7 +364,7 @@ pub fn even(shards: u16) -> Result<Placement, Vec<Fault>> {
     Placement::even(shards).ok_or_else(|| vec![fault()])
 }
 
-/// Checks the rules between pools.
+/// Checks the pools for conflicts.
 fn check_all<P: Borrow<RingPool>>(pools: &[P]) -> Result<(), Vec<Fault>> {
     let clashes = check::clashes(pools);
     if clashes.is_empty() { Ok(()) } else { Err(faults(clashes)) }

@@ -1,7 +1,7 @@
 //! The part of a ring pool that is needed to handle a request.
 //!
-//! Invariant: if a pool has one key of up to 33 bytes, reading one cache line is enough to find the
-//! pool, to compare its key and to send the row to its shard.
+//! Invariant: if a pool has one key of up to 33 bytes, one cache line contains all that is needed
+//! to find the pool, to compare the key and to send a row to the pool's shard.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ pub struct Entry {
     index: u32,
     /// The shard, which fits into a byte because there are at most 256.
     shard: u8,
-    /// Flags that show which other fields are used, so that no field is read unnecessarily.
+    /// Flags that show whether the cell is empty and which of the rare fields are set, so that
+    /// these fields are read only when needed.
     flags: u8,
     key: RingPoolKey,
     lifetime: Millis,
@@ -97,8 +98,8 @@ impl Entry {
     }
 
     /// The pool's index among its shard's pools. The index stays the same in later states of the
-    /// directory as long as the pool stays on its shard. After that, another pool may get the
-    /// index.
+    /// directory as long as the pool stays on its shard. Once the pool has left the shard, another
+    /// pool may get the index.
     #[inline]
     #[must_use]
     pub const fn index(&self) -> u32 {

@@ -4,13 +4,14 @@
 
 use std::fmt;
 
-/// One error, and the place at which to fix it.
+/// One error, and where to fix it.
 ///
 /// Displayed as `ringwell.toml:14: ring_pool[2].lifetime: must be …; write e.g. "30m"`. Entries of
 /// an array of tables are counted from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fault {
-    /// The file's name; `None` for a variable, a flag or another source.
+    /// The file's name; `None` if the error is in an environment variable, a flag or another
+    /// source.
     pub file: Option<String>,
     /// The line, counted from 1.
     pub line: Option<u32>,

@@ -1,8 +1,8 @@
 //! Ring pool keys: the secrets with which requests get numbers from pools.
 //!
-//! Owns their form, their masking and their comparison. Independent of pools. Invariant: `Debug`
-//! and `Display` never show a key, and the time of a comparison does not depend on the key, so
-//! neither logs nor response times reveal a key.
+//! Owns their form, their masking and their comparison. Independent of pools. Invariants: `Debug`
+//! and `Display` never show a key, so logs do not reveal it. The duration of a comparison does not
+//! depend on the key, so response times do not reveal it.
 
 use std::fmt;
 
@@ -72,7 +72,7 @@ impl RingPoolKey {
         Ok(Self { padded, bytes: length })
     }
 
-    /// Reads a key for a pool from a configuration or from an operator.
+    /// Reads the key that a configuration or an operator sets for a pool.
     ///
     /// # Errors
     /// As for [`RingPoolKey::parse`], and [`KeyError::Sample`] for a key of the sample

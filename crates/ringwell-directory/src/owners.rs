@@ -94,7 +94,7 @@ impl Owners {
         self.of.get(usize::from(bucket)).copied()
     }
 
-    /// The count of moves of all buckets together.
+    /// The total number of moves, summed over all buckets.
     #[must_use]
     pub fn moves(&self) -> u64 {
         self.of.iter().map(|owner| owner.moves).sum()
@@ -111,8 +111,8 @@ impl Owners {
         Placement::from_owners(&owners, self.shards).unwrap_or_else(|| unreachable!("bad owners"))
     }
 
-    /// Records that the bucket's next move is to `shard`. Only the node of the present owner may
-    /// call this. Does nothing if there is no such bucket or shard.
+    /// Records a move of the bucket to `shard`. Only the node of the present owner may call this.
+    /// Does nothing if there is no such bucket or shard.
     pub fn give(&mut self, bucket: u16, shard: u16) {
         if let Some(owner) = self.of.get_mut(usize::from(bucket)).filter(|_| shard < self.shards) {
             *owner = Owner { moves: owner.moves + 1, shard };

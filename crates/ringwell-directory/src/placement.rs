@@ -82,7 +82,7 @@ impl Placement {
         self.shards
     }
 
-    /// The buckets that `shard` owns, in rising order.
+    /// The buckets that `shard` owns, in ascending order.
     pub fn buckets_of(&self, shard: u16) -> impl Iterator<Item = u16> {
         (0..).zip(&self.owners).filter(move |(_, owner)| **owner == shard).map(|(bucket, _)| bucket)
     }

@@ -1,15 +1,15 @@
 //! The places of area codes and zip codes, and the area codes near a place.
 //!
 //! Owns distances, states and the toll-free codes. The configuration supplies the places, and the
-//! database supplies the numbers. A number's place is known only from its area code. Source:
-//! docs/spec/directory.md, "Local numbers".
+//! database of pools supplies the numbers. A number's place is known only from its area code.
+//! Source: docs/spec/directory.md, "Local numbers".
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use ringwell_core::{NumberRange, PromoNumber};
 
-/// The first three digits of a promo number: 200 to 999.
+/// The first three digits of a ten-digit promo number: 200 to 999.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AreaCode(u16);
 
@@ -60,7 +60,7 @@ pub enum Center {
 pub struct Search {
     /// The centre; if it is `None`, the search finds the area codes in `only`, wherever they are.
     pub center: Option<Center>,
-    /// The largest distance, in miles.
+    /// The maximum distance from the centre, in miles.
     pub radius_miles: u64,
     /// Whether to search only in the centre's state.
     pub in_state: bool,
@@ -164,12 +164,12 @@ impl fmt::Debug for Places {
 }
 
 impl Places {
-    /// Adds the place of an area code; returns `false` if the area code already has a place.
+    /// Sets the place of an area code. Returns `false` if this replaces an earlier place.
     pub fn add_area(&mut self, area: AreaCode, place: Place) -> bool {
         self.areas.insert(area, place).is_none()
     }
 
-    /// Adds the place of a zip code; returns `false` if the zip code already has a place.
+    /// Sets the place of a zip code. Returns `false` if this replaces an earlier place.
     pub fn add_zip(&mut self, zip: ZipCode, place: Place) -> bool {
         self.zips.insert(zip, place).is_none()
     }

@@ -22,7 +22,8 @@ pub struct PoolFields {
     pub next_key: Option<RingPoolKey>,
     /// The guaranteed lifetime of an allocation: 1 ms to 400 days.
     pub lifetime: Millis,
-    /// The numbers in rotation: 1 to 100,000, without repetition.
+    /// The numbers in rotation: at most 100,000, without duplicates. A pool that waits for its
+    /// numbers has none ([`RingPool::waiting`]).
     pub numbers: Vec<NumberRange>,
     /// The number that is handed out when no number in rotation is free. `None` forbids overflow.
     pub overflow: Option<PromoNumber>,
@@ -33,7 +34,7 @@ pub struct PoolFields {
 /// The base of an allocation's tracking URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracking {
-    /// The URL that counts the click, for example `http://example.org/c/1/16-2-3`.
+    /// The URL at which a click is counted, for example `http://example.org/c/1/16-2-3`.
     pub base_url: String,
     /// The landing page's URL, to which the number is added.
     pub destination_url: String,
@@ -43,7 +44,7 @@ pub struct Tracking {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingPool(PoolFields);
 
-/// A broken rule for a single pool.
+/// A violation of one of the rules for a single pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolFault {
     /// The lifetime is too short or too long.
@@ -56,7 +57,9 @@ pub enum PoolFault {
     #[error("{0} occurs twice")]
     NumberTwice(PromoNumber),
     /// The overflow number is in the pool's own rotation.
-    #[error("{0} is also in the pool's rotation, so its calls would be attributed to one visitor")]
+    #[error(
+        "{0} is also in the pool's rotation, so calls to it would be attributed to one visitor"
+    )]
     OverflowInRotation(PromoNumber),
     /// The two keys are equal.
     #[error("is the same as ring_pool_key")]

@@ -1,9 +1,9 @@
 //! Maps numbers in rotation and overflow numbers to their pools.
 //!
-//! When pools change, checks the rules between pools that concern numbers; `check.rs` checks a
-//! complete list of pools. A clone shares nearly all of its memory with the original. Invariants:
-//! if [`Rotation::put`] found no clash, ranges in rotation do not overlap, and none of them
-//! contains an overflow number.
+//! When pools change, checks that their numbers do not clash with those of other pools; `check.rs`
+//! checks a complete list of pools. A clone shares nearly all of its memory with the original.
+//! Invariants: if [`Rotation::put`] found no clash, ranges in rotation do not overlap, and none of
+//! them contains an overflow number.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl Rotation {
         (number.to_e164() <= run.last).then_some(run.pool)
     }
 
-    /// The pools with any numbers of `range` in their rotation, in the order of the numbers.
+    /// The pools that have numbers from `range` in their rotation, ordered by these numbers.
     pub(crate) fn pools(&self, range: NumberRange) -> impl Iterator<Item = PoolId> {
         let first = self.pool(range.first());
         let last = range.last().to_e164();

@@ -1,10 +1,10 @@
 //! A table in which the pools of one bucket are looked up by id.
 //!
 //! Each pool's entry, with the data that requests need, is in a cell of a hash table. A look-up
-//! reads the table's head, which is usually in the cache, and then the entry. Entries are in the
-//! order of their spread ids ([`crate::placement::spread`]), so neighbouring ids have different
-//! cells. Invariant: a table never changes; the next state of the directory has a new table for
-//! each changed bucket, and shares all other tables.
+//! reads the `PoolTable` itself, which is usually in the CPU's cache, and then the entry. Entries
+//! are in the order of their spread ids ([`crate::placement::spread`]), so neighbouring ids have
+//! different cells. Invariant: a table never changes; the next state of the directory has a new
+//! table for each changed bucket, and shares all other tables.
 
 use std::sync::Arc;
 

@@ -108,7 +108,7 @@ impl TokenHashes {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces all hashes: from now on, exactly these tokens are accepted.
+    /// Replaces all hashes: from now on, only tokens with these hashes are accepted.
     pub fn replace(&self, hashes: &[TokenHash]) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = hashes.into();
     }

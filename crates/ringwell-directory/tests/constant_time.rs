@@ -1,8 +1,8 @@
 //! Tests that the comparison with a secret executes the same number of instructions for all
 //! presented texts of one length. Counts instructions instead of measuring time.
 //!
-//! The test starts its own program under `valgrind --tool=callgrind`, which counts the instructions
-//! of one function. Skipped with a message if valgrind is missing.
+//! The test runs its own executable again under `valgrind --tool=callgrind`, which counts the
+//! instructions of one function. Skipped with a message if valgrind is missing.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

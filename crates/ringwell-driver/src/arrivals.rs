@@ -33,14 +33,14 @@ pub const LIST_SPREAD: Millis = Millis(10_000);
 /// A node that does not answer within this time counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The maximum number of number ranges in one request, which is then about 100 KB long.
+/// The maximum number of number ranges in one request; such a request is about 100 KB long.
 const RANGES_MAX: usize = 2_000;
 
 /// A query for the lockouts of numbers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
-    /// For each pool, its ranges of numbers: the first number, and the count.
+    /// For each pool, its ranges; a range is its first number and the count of its numbers.
     pub pools: Vec<Vec<(u64, u32)>>,
 }
 
@@ -55,8 +55,8 @@ pub struct Locked {
     /// Nodes of older releases omit this field.
     #[serde(default)]
     pub earlier: u64,
-    /// For each pool, the time of the allocation with the longest remaining lockout, according to
-    /// the shard that made it; 0 if there is none. Nodes of older releases omit this field.
+    /// For each pool, the time of the allocation with the longest remaining lockout, by the clock
+    /// of the shard that made it; 0 if there is none. Nodes of older releases omit this field.
     #[serde(default)]
     pub allocated_at: Vec<u64>,
     /// For each queried pool, the pools that share a number with it and are in transit to or from
@@ -72,7 +72,7 @@ struct Elsewhere {
     /// The time for which the pool must be held; `None` if a node has one of the pool's numbers in
     /// a pool of its own, or is unreachable.
     left: Option<Millis>,
-    /// The times of the allocations whose lockouts still run, from the nodes that report them.
+    /// The times of the allocations whose lockouts still run, as reported by other nodes.
     allocated_at: BTreeSet<Millis>,
 }
 
@@ -223,8 +223,8 @@ async fn ask_others<P: Platform>(
         let wanted = Wanted { pools: pools[from..to].iter().map(words).collect() };
         let body = Bytes::from(serde_json::to_vec(&wanted).unwrap_or_default());
         let until = platform.moment() + PATIENCE;
-        // The queries run concurrently without tasks, because changes run on threads that have no
-        // task executor.
+        // The queries run concurrently without tasks, because changes of pools run on threads that
+        // have no task executor.
         let asked: Vec<_> = nodes.iter().map(|to| (*to, post(peers, *to, &body))).collect();
         for (other, answer) in asked {
             let answer = read(platform.by(until, answer).await);
@@ -303,8 +303,8 @@ struct Rule {
 }
 
 /// Holds these pools for as long as one of their listed numbers may be locked on another node. If
-/// this node's information about a number may be outdated, the number's pool is held at least until
-/// now, because another node may have handed the number out. Returns whether any pool is held.
+/// this node's information about a number may be outdated, a hold is recorded even if it ends at
+/// once, because another node may have handed the number out. Returns whether any pool is held.
 async fn hold_pools<P: Platform>(
     platform: &P,
     node: &Node,
@@ -409,7 +409,7 @@ pub(crate) fn note_prepared(node: &Node, buckets: &[u16]) {
     node.prepare(buckets.iter().map(|bucket| (*bucket, list(&directory, *bucket))));
 }
 
-/// Holds the pools of [`changed_since_prepared`]. Must run before the buckets are taken over.
+/// Holds the pools from [`changed_since_prepared`]. Must run before the buckets are taken over.
 pub(crate) async fn hold_taken<P: Platform>(
     platform: &P,
     node: &Node,
@@ -504,8 +504,8 @@ pub(crate) async fn confirm<P: Platform>(
 }
 
 /// Holds the pools of these buckets for as long as their numbers may be locked on a node that
-/// served the buckets with data from before a move. That node has stopped, and may be one of the
-/// nodes that do not answer now. Silent nodes therefore count as having handed the numbers out.
+/// served the buckets with data from before they moved. That node has stopped, and may be one of
+/// the nodes that do not answer now. Silent nodes therefore count as having handed the numbers out.
 pub(crate) async fn hold_stale<P: Platform>(
     platform: &P,
     node: &Node,
@@ -568,8 +568,8 @@ pub(crate) async fn hold<P: Platform>(
 }
 
 /// Returns the buckets that this node has released but the next owner has not accepted yet. If a
-/// number enters a pool of such a bucket now, the number did not belong to this node when the
-/// bucket was released. So this node must not report its own information about it as the newest.
+/// number enters a pool of such a bucket now, it did not belong to this node when the bucket was
+/// released. So this node must not report its own information about the number as the newest.
 ///
 /// # Errors
 /// The reason why the buckets are unknown.

@@ -1,4 +1,5 @@
-//! A batch of rows: reading, planning, serving by the owners, storing, and answering.
+//! Processes a batch: reads and plans its rows, lets the owners serve them, stores the records, and
+//! answers.
 
 mod answer;
 mod gather;

@@ -13,7 +13,7 @@ macro_rules! bugs {
             /// All bugs that can be planted.
             pub const ALL: &'static [Self] = &[$(Self::$bug,)*];
 
-            /// The bugs' names on the simulator's command line.
+            /// The bug's name on the simulator's command line.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$bug => $name,)* }
@@ -48,8 +48,8 @@ bugs! {
     FailedFlushIgnored "failed-flush-ignored";
     /// No pool is held at startup if only one shard's journal is missing.
     LostShardIgnored "lost-shard-ignored";
-    /// Startup does not detect that a shard's journal is an older copy, or that a copy of it has
-    /// been served since.
+    /// Startup does not detect that a shard's journal is an older copy, or that another copy of the
+    /// journal was served more recently.
     OlderJournalIgnored "older-journal-ignored";
     /// A rename is not made durable.
     NoNameFlush "no-name-flush";
@@ -89,7 +89,7 @@ bugs! {
     /// A shard does not report that it lacks the record of a number's newest allocation and that
     /// later allocations may exist elsewhere.
     UnreadUnreported "unread-unreported";
-    /// Look-ups ignore that another shard has handed a visitor's number out again.
+    /// Look-ups ignore that another shard has handed the number out to a later visitor.
     EndsStayBehind "ends-stay-behind";
     /// Lifetimes are not lengthened to compensate for the rounding down of shard times.
     NoRounding "no-rounding";
@@ -122,7 +122,7 @@ bugs! {
     AdoptUnstored "adopt-unstored";
     /// Buckets are released only in memory, so they are served again after a restart.
     GivenNotKept "given-not-kept";
-    /// Buckets are taken over again although they have moved on to another node since.
+    /// A node takes buckets over again although they have already moved on to another node.
     StaleTake "stale-take";
     /// The state that is sent to another shard omits the numbers whose records are in the newest
     /// group.
@@ -143,7 +143,7 @@ bugs! {
     /// The last group that a snapshot claims to cover is the newest group at the time when the
     /// snapshot begins.
     ThroughTooEarly "through-too-early";
-    /// Once a segment has been dropped, groups are looked for one place too early.
+    /// Once a segment has been dropped, the look-up of a group finds the group before it.
     GroupOffByOne "group-off-by-one";
     /// The remaining time of a batch is read in a different unit from the one in which it was
     /// written.
@@ -151,7 +151,7 @@ bugs! {
     /// The numbers of an answer from a link are used, but are also given back to their owner as if
     /// the answer were too late.
     LinkAnswerTwice "link-answer-twice";
-    /// Only one of the shards looks rows up in the next state of the directory.
+    /// After a change of pools, only one of the shards uses the new directory.
     ChangeOneShard "change-one-shard";
     /// When a group is stored, the group after it counts as stored too.
     CommitTooFar "commit-too-far";
@@ -202,8 +202,8 @@ bugs! {
     AbortNotCompleted "abort-not-completed";
     /// Buckets return to the owner that gave them away, although their next owner has served them.
     BackWithoutState "back-without-state";
-    /// Buckets return to a node with data from before they left, but the node does not adopt their
-    /// state.
+    /// If buckets return to a node whose data is older than their departure, the node does not
+    /// adopt their state.
     ReturnLate "return-late";
     /// With durability `os`, an orderly shutdown does not flush the records that arrive after its
     /// snapshot.
@@ -222,7 +222,7 @@ bugs! {
     AbortUnasked "abort-unasked";
     /// An interrupted move does not continue.
     MoveNotResumed "move-not-resumed";
-    /// Numbers that move from a held pool to another pool are not held there.
+    /// If numbers move from a held pool to another pool, that pool is not held.
     HoldsStayBehind "holds-stay-behind";
     /// Pools that receive numbers from pools of other nodes are not held.
     ArrivalsNotHeld "arrivals-not-held";
@@ -243,11 +243,11 @@ bugs! {
     DropBeforeStored "drop-before-stored";
     /// Lockouts that were lengthened at startup are used before a snapshot records them.
     LengthenedUnsaved "lengthened-unsaved";
-    /// If the log does not end where it is expected to, another owner is assumed to have written to
-    /// it.
+    /// If a shard's log does not end where it is expected to, another owner is assumed to have
+    /// written to the log.
     TakenIsTheirs "taken-is-theirs";
-    /// If the log does not end where it is expected to, it is assumed to have stored the previous
-    /// message.
+    /// If a shard's log does not end where it is expected to, the log is assumed to contain the new
+    /// message already.
     TakenIsMine "taken-is-mine";
     /// A new owner takes a shard over without raising the shard's epoch.
     EpochNotRaised "epoch-not-raised";
@@ -276,7 +276,7 @@ bugs! {
     /// Look-ups give up if the server that leads a log lacks a message, and do not ask the other
     /// servers.
     OneServerAsked "one-server-asked";
-    /// Rows that are requested again from another owner lose their batch's idempotency key.
+    /// Rows that are sent again, to another owner, lose their batch's idempotency key.
     RedirectForgetsRetry "redirect-forgets-retry";
 }
 

@@ -1,12 +1,11 @@
 //! Changes from one state of the directory to the next while the shards serve.
 //!
-//! Applies one change at a time, in steps that all shards of the node execute together. Numbers
-//! leave their pools on every shard before they enter other pools on any shard. The numbers keep
-//! their lockouts throughout. Rows are looked up in the new state only after every pool is in
-//! place. If a row was looked up in the previous state and its pool has left the shard since, the
-//! row is refused as moved and overflows. Separate threads compute, compare and drop the states;
-//! the shards only put their numbers in place. Source: docs/spec/allocation.md, "Changes while the
-//! shard serves".
+//! Applies one change at a time, in steps that involve all shards of the node. Numbers leave their
+//! pools on every shard before they enter other pools on any shard. The numbers keep their lockouts
+//! throughout. Rows are looked up in the new state only after every pool is in place. If a row was
+//! looked up in the previous state and its pool has left the shard since, the row is refused as
+//! moved and overflows. Separate threads compute, compare and drop the states; the shards only put
+//! their numbers in place. Source: docs/spec/allocation.md, "Changes while the shard serves".
 
 mod known;
 mod shard;
@@ -76,8 +75,8 @@ struct Prepared {
     overflow: Vec<(PromoNumber, PoolId)>,
     /// Numbers that cease to be overflow numbers.
     no_overflow: Vec<(PromoNumber, PoolId)>,
-    /// Only in a cluster: numbers that arrive from pools of other nodes, and numbers that leave for
-    /// them.
+    /// Only in a cluster: the numbers that move between pools of this node and pools of other
+    /// nodes.
     arrivals: Option<Arrivals>,
     lifetimes: ChangedLifetimes,
 }
@@ -97,8 +96,8 @@ struct ChangedLifetimes {
 /// derives from it, and returns the new state.
 ///
 /// # Errors
-/// Returns [`ChangeError`]. If a shard does not answer, it is about to end; all other errors are
-/// found before the change is applied.
+/// Returns [`ChangeError`]. After `Shard`, `Stopping` or `Clash`, a part of the change may be in
+/// effect. All other errors are found before any shard has changed.
 pub async fn apply<P: Platform>(
     platform: &P,
     node: &Node,
@@ -143,11 +142,11 @@ fn prepare(
 }
 
 /// Records the lifetimes before they change: after a loss of allocations, the next startup must
-/// hold pools for as long as lockouts from before the change may run.
+/// hold pools for as long as a lockout that began before the change may run.
 ///
 /// # Errors
-/// Returns [`ChangeError::Lifetimes`] if a lifetime becomes shorter and the earlier record does not
-/// cover it.
+/// Returns [`ChangeError::Lifetimes`] if a lifetime becomes shorter and the lifetimes cannot be
+/// written, unless those recorded earlier are long enough.
 async fn keep_lifetimes<P: Platform>(
     platform: &P,
     node: &Node,
@@ -185,8 +184,8 @@ async fn keep_lifetimes<P: Platform>(
             } else {
                 tracing::warn!(
                     %error,
-                    "a longer lifetime could not be recorded: free some space on the disk with the \
-                    data, and restart the server before you shorten a lifetime"
+                    "a longer lifetime could not be recorded: fix the file error, and restart the \
+                    server before you shorten a lifetime"
                 );
             }
             Ok(())
@@ -237,8 +236,8 @@ async fn take_steps<P: Platform>(
         };
         let is_known = |number| known.binary_search_by_key(&number, |k| k.slot.number).is_ok();
         others.retain(|retired| !is_known(retired.slot.number));
-        // A number's visitor may have received another number since, and the other shards may have
-        // no record of that. So the visitors are removed from those shards' states.
+        // The visitor in an adopted state may have received a newer number from another shard. So
+        // the visitors are removed.
         known.extend(others.into_iter().map(|retired| Retired { visitor: None, ..retired }));
         let buckets = Some(&bucket_holds).filter(|_| !planted(Bug::LatePoolsNotHeld));
         let of_bucket = |pool: &PoolSpec| buckets?.until(pool.id, pool.lifetime);
@@ -282,8 +281,8 @@ async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepar
     if let Err(error) = written {
         tracing::warn!(
             %error,
-            "overflow numbers could not be recorded: after a restart, a call to one of them may be \
-             attributed to a visitor who had it before"
+            "overflow numbers could not be recorded: after a restart, calls to these numbers may \
+             be attributed to earlier visitors"
         );
     }
 }
@@ -312,8 +311,8 @@ pub async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<StepResult, Ch
 /// The holds of all shards.
 #[derive(Default)]
 struct CollectedHolds {
-    /// The end of the last hold that applies to a whole shard because its entire state is in doubt.
-    /// Any number may have been in that shard's pools.
+    /// The latest end of the holds that apply to a whole shard because its entire history may be
+    /// incomplete. Any number may have been in such a shard's pools.
     all: Option<Millis>,
     /// The numbers of held pools, in ascending order, each range with the end of its hold.
     numbers: Vec<(NumberRange, Millis)>,
@@ -329,8 +328,8 @@ async fn held(
         return Ok(held);
     }
     for shard in shards {
-        // Also requests holds that have ended: when a number leaves a held pool, its history is
-        // still in doubt in its next pool.
+        // Also requests holds that have ended: the history of a number from a held pool may still
+        // be incomplete in the number's next pool.
         let tell = Step::TellHolds { is_past_too: true };
         if let StepResult::Holds(holds) = ask(peers, *shard, tell).await? {
             for (pool, until) in holds {
@@ -375,7 +374,7 @@ async fn ask_known(
     Ok(all)
 }
 
-/// Checks that the future overflow numbers, none of which is in rotation, are not held by visitors.
+/// Checks that no visitor holds a future overflow number. None of these numbers is in rotation.
 async fn check_overflow(
     peers: &Peers,
     shards: &[u16],

@@ -39,7 +39,8 @@ pub enum HolderError {
 
 /// Asks all shards in `peers` for the holder of `number` at `at`, and returns their answers. If
 /// `keep_alives` is set, the answers include the keep-alives of the holder's allocation, but nodes
-/// that run an older release do not answer. A shard that did not answer is listed with the reason.
+/// whose release cannot report keep-alives do not answer. A shard that did not answer is listed
+/// with the reason.
 ///
 /// # Errors
 /// [`AskError`].
@@ -202,14 +203,14 @@ impl LookUp<'_> {
             unreachable.sort_unstable();
             unreachable.dedup();
             if made.found.as_ref().is_some_and(|made| made.allocated_wall > at) {
-                // According to the clocks, the allocation arrived here before it was made, so a
-                // clock was wrong.
+                // According to the clocks, the allocation arrived at the reporting shard before it
+                // was made, so a clock was wrong.
                 return Ok(Joined { past: not_kept(), unreachable });
             }
             let received = completed(received, made.found);
             let others = answers.iter().filter(|held| held.pool.is_some());
-            // The allocation may be much older than its arrival here, so another allocation may be
-            // newer.
+            // The allocation may be much older than its arrival at the reporting shard, so another
+            // allocation may be newer.
             held = match received.pool {
                 Some(_) if !is_present(&received) => newest(others.chain([&received])),
                 _ => Some(received),
@@ -218,8 +219,8 @@ impl LookUp<'_> {
         let is_certain = held.as_ref().is_some_and(is_present);
         let (held, missing) = match held {
             Some(held) if is_certain => (Some(held), None),
-            // A running lockout does not prove that `held` is the newest allocation: the lockout
-            // may have been ended at another shard, or lengthened here since.
+            // A running lockout does not prove that `held` is the newest allocation: another shard
+            // may have ended the lockout, or the reporting shard may have lengthened it.
             Some(held) => {
                 self.date(&mut gaps, &answers, held.allocated_at).await?;
                 Gap::judge(&gaps, held)
@@ -385,8 +386,9 @@ fn not_kept() -> Past {
 }
 
 /// Removes the holder if the lockout was over at `at` and the number was an overflow number at any
-/// time between the allocation and `at`, because many visitors see an overflow number. For the same
-/// reason, if there is no holder, the answer does not claim that no visitor saw such a number.
+/// time between the allocation and `at`. Many visitors see an overflow number, so the holder need
+/// not be the caller. If there is no holder, the answer likewise does not state that no visitor saw
+/// the number.
 fn not_before_overflow(past: Past, at: Millis, overflow_until: Option<Millis>) -> Past {
     let is_before = |held: &PastAllocation| {
         let is_later = overflow_until.is_some_and(|until| held.allocated_wall < until);

@@ -16,9 +16,9 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{self, FileError, Files, ServedMap, Store};
 
-/// Assigns the buckets of `directory` to their owners, and returns both. If the cluster file has
-/// not changed, the owners that are recorded in the data directory override those in the file,
-/// because buckets may have moved since the file was written.
+/// Assigns the buckets of `directory` to their owners. Returns the directory and the owners. If the
+/// cluster file has not changed, the owners that are recorded in the data directory override those
+/// in the file, because buckets may have moved since the file was written.
 ///
 /// # Errors
 /// Returns [`FileError`] if the recorded owners cannot be read.
@@ -57,8 +57,8 @@ pub async fn begin_shard<P: Platform>(
         save(shard, store).await;
         return Ok(());
     }
-    // The snapshot must be stored before any record with the new shard time. Otherwise, a later
-    // startup would not detect that lockouts must be lengthened.
+    // The snapshot must be stored before any record with the shard time of this run. Otherwise, a
+    // later startup would not detect that lockouts must be lengthened.
     task::snapshot(shard, store).await
 }
 
@@ -94,8 +94,11 @@ pub fn unmark(files: &impl Files, node: &Node) {
         None => store::settle_unflushed(files, data, node.durability, node.begun.boot),
     };
     if let Err(error) = unmarked.and(settled) {
-        tracing::warn!(%error, "the marks for restored or lost data could not be removed: after \
-            the next startup, all pools will answer with overflow numbers for another lockout");
+        tracing::warn!(
+            %error,
+            "the files that mark the data as restored or incomplete could not be removed: after \
+            the next startup, all pools will answer with overflow numbers for one more lockout"
+        );
     }
 }
 

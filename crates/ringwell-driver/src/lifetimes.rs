@@ -77,8 +77,8 @@ pub fn longest(directory: &Directory) -> Millis {
     pools.map(|pool| pool.lifetime()).max().unwrap_or_default()
 }
 
-/// Returns the longest lifetime of those pools in `before` that have a shorter lifetime or
-/// different numbers in `next`; 0 if there are none.
+/// Returns the longest lifetime of those pools in `before` that are missing from `next`, or have a
+/// shorter lifetime or different numbers there; 0 if there are none.
 #[must_use]
 pub fn longest_shortened(before: &Directory, next: &Directory) -> Millis {
     let is_changed = |bucket: &u16| {

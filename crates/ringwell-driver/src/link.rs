@@ -36,7 +36,7 @@ pub struct Link<P: Platform> {
     neighbour: Neighbour,
     pacing: Pacing,
     window: RefCell<Window>,
-    /// Rows that wait for a slot in the window, oldest first, each with its own id.
+    /// Rows that wait until the window admits them, oldest first. Each entry has its own id.
     waiting: RefCell<VecDeque<(u64, PeerRows)>>,
     waited: Cell<u64>,
     net: P::Net,

@@ -69,9 +69,10 @@ pub async fn look_up<P: Platform>(
     // A list of pools may name this shard as the number's owner before the shard has received the
     // number and put it on hold.
     past.is_doubted = is_doubted || !is_in_rotation;
-    // This shard may have received a number after the shard's data was copied, or before the data
-    // was lost. The shard then has no record of the number, but it owns the number, or other nodes
-    // report that it does. If the number is currently in no pool, any shard may have had it.
+    // This shard may have received the number but have no record of it, because its data was lost
+    // or was restored from an earlier copy. So the gaps in its history matter if it owns the number
+    // or if other nodes report that it does. If the number is currently in no pool, any shard may
+    // have had it.
     let directory = shard.directory();
     let pool = directory.pool_by_number(number);
     let owner = pool.and_then(|pool| directory.lookup(pool)).map(Entry::shard);
@@ -117,7 +118,7 @@ async fn confirm_owner<P: Platform>(
     match stored {
         Some(Ok(())) => {}
         Some(Err(_)) => return Err("the journal does not accept writes".to_owned()),
-        None => return Err("the log does not answer".to_owned()),
+        None => return Err("the journal's log does not answer".to_owned()),
     }
     let reader = reader.clone();
     let is_followed = shard.platform.offload(move || reader.is_followed(newest)).await;

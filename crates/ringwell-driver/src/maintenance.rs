@@ -69,7 +69,7 @@ impl Rounds {
     /// Adds a tick (a record of the current time) to the journal if one is due. The recorded time
     /// matters only after the next boot of the machine. Ticks become rarer and rarer, so that an
     /// idle server writes almost nothing. A tick also records that the wall clock was set, for
-    /// look-ups after another boot. Returns whether there is anything to store.
+    /// look-ups after the next boot. Returns whether there is anything to store.
     pub fn tick(&mut self, engine: &mut Engine, now: Millis, clocks: Clocks) -> bool {
         let tip = engine.tip();
         if engine.is_pending() || engine.refusal().is_some() {
@@ -90,8 +90,9 @@ impl Rounds {
         true
     }
 
-    /// Whether a snapshot is due: because of the bytes written since the last one, because of its
-    /// age, or because history beyond its limit is still kept only because the snapshots need it.
+    /// Whether a snapshot is due. This depends on the bytes written since the last snapshot and on
+    /// the age of that snapshot. A snapshot is also due if history beyond its limit is kept only
+    /// for the existing snapshots.
     #[must_use]
     pub fn wants_snapshot(&self, store: &impl Store, now: Millis) -> bool {
         let written = store.stats().written_bytes - self.snapshot_bytes;
@@ -113,9 +114,9 @@ impl Rounds {
         Some(Carry { part, next_n: part.first_n, before: stats.written_bytes })
     }
 
-    /// Called once the records that still matter have been copied from the dropped part and stored.
-    /// If these records make up most of the part, dropping more history frees no space until the
-    /// journal has grown. In that case, returns the journal's length.
+    /// Called after the records that still matter have been copied from the part to be dropped, and
+    /// stored. If these records make up most of the part, dropping more history frees no space
+    /// until the journal has grown. In that case, returns the journal's length.
     pub fn carried(&mut self, store: &impl Store, carry: &Carry) -> Option<u64> {
         let stats = store.stats();
         let is_most = stats.written_bytes - carry.before > carry.part.bytes / 2;

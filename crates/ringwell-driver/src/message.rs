@@ -22,7 +22,7 @@ use crate::stats::ShardStats;
 /// One row of a batch that another shard received.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerRow {
-    /// The pool's index within the receiving shard. Not used on a link to another node, because
+    /// The pool's index within the shard that owns it. Not used on a link to another node, because
     /// that node has its own indices.
     pub pool: u32,
     /// The pool's id.
@@ -42,7 +42,7 @@ pub struct PeerRows {
     pub text: Bytes,
     /// The rows.
     pub rows: Vec<PeerRow>,
-    /// The digest, if the batch is repeatable.
+    /// The batch's digest, if the batch is repeatable.
     pub retry: Option<[u8; 16]>,
     /// The time after which no caller waits for the answer any more.
     pub deadline: Moment,
@@ -74,8 +74,8 @@ pub struct Unanswered {
 
 impl Unanswered {
     /// Returns the number in `outcome` as one that no client has seen; `None` if there is no
-    /// number. If the row repeated an older allocation, that allocation was not made at
-    /// `allocated_at`, so it is not undone.
+    /// number. If the row got the number of an older allocation, that allocation was not made at
+    /// `allocated_at`, so it is not released.
     #[must_use]
     pub fn new(outcome: &Outcome, allocated_at: Millis) -> Option<Self> {
         let (number, is_kept) = match *outcome {

@@ -2,11 +2,11 @@
 //!
 //! The node of the present owner, called the giver, controls the move. It first records that it has
 //! released the buckets, and stops serving them. Then it sends the state of the buckets' numbers to
-//! the next owner. Once that state is durable there, the giver hands the buckets over. From the
-//! release until then, rows of these buckets overflow. An interrupted move continues where it was
-//! interrupted, even after a restart. Invariant: a node serves a bucket only while the node's
-//! newest map on disk assigns the bucket to that node, and the node has the lockouts of all
-//! previous owners. Source: docs/spec/cluster.md, "Moving buckets".
+//! the next owner. Once that state is durable there, the giver hands the buckets over. Between the
+//! release and this handover, rows of these buckets overflow. An interrupted move continues where
+//! it was interrupted, even after a restart. Invariant: a node serves a bucket only while the
+//! newest map on its disk assigns the bucket to it, and only if it has the lockouts of all previous
+//! owners. Source: docs/spec/cluster.md, "Moving buckets".
 
 mod give;
 mod learn;
@@ -49,7 +49,9 @@ pub enum MoveError {
     NoBucket(u16),
     #[error("there is no shard {0} in the cluster")]
     NoShard(u16),
-    #[error("bucket {bucket} belongs to shard {shard} of node {node}: ask that node")]
+    #[error(
+        "bucket {bucket} belongs to shard {shard} of node {node}: send the request to that node"
+    )]
     Elsewhere { bucket: u16, shard: u16, node: String },
     #[error("the node of shard {shard} does not accept the buckets: {reason}. Nothing has moved")]
     NotTaken { shard: u16, reason: String },
@@ -71,8 +73,8 @@ pub enum MoveError {
     NotTakenBack { shard: u16, reason: String },
 }
 
-/// Serves according to `owners` from now on. Records the owners in `node` only once every shard
-/// uses them, so that a failed step is repeated in the next attempt.
+/// Makes all shards of this node serve according to `owners`. Records the owners in `node` only
+/// once every shard uses them, so that a failed step is repeated in the next attempt.
 async fn use_owners<P: Platform>(
     platform: &P,
     node: &Node,
@@ -94,8 +96,8 @@ pub async fn to_its_end<P: Platform, T: 'static>(
     platform.task(work).await.ok()
 }
 
-/// Returns a digest of those facts about the pools of `buckets` on which two nodes must agree
-/// before a move.
+/// Returns a digest of the pools of `buckets`: their ids, lifetimes and numbers. Two nodes must
+/// compute the same digest before a move between them.
 fn digest(directory: &Directory, buckets: &[u16]) -> String {
     let mut hasher = blake3::Hasher::new();
     let mut pools: Vec<_> = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket)).collect();

@@ -31,7 +31,7 @@ pub enum Phase {
     Starting,
     /// Ready for requests.
     Serving,
-    /// No longer ready for requests; completes the requests that have begun.
+    /// No longer ready for new requests; the node completes the requests in progress.
     Draining,
 }
 
@@ -55,7 +55,7 @@ pub enum JournalState {
 pub struct Trouble {
     /// The time when the trouble began.
     pub since: Moment,
-    /// The error of the store, or the reason why the store waits.
+    /// The error from the journal, or the reason why the journal waits.
     pub reason: String,
 }
 
@@ -103,7 +103,7 @@ pub struct Begun {
     pub holds: BucketHolds,
     /// The name of the data directory at startup; empty if no data is stored.
     pub identity: String,
-    /// Whether the data directory was new at startup, so that no number had been handed out with
+    /// Whether the data directory was new at startup, so that no allocation had been recorded in
     /// it.
     pub is_first: bool,
     /// The number of the next group of each shard's journal.
@@ -178,13 +178,13 @@ pub struct Node {
     /// Buckets that belong to this node according to other nodes, but not according to this node's
     /// data.
     claimed: RwLock<BTreeSet<u16>>,
-    /// Buckets with pools from which numbers were removed since startup.
+    /// Buckets with pools from which numbers have been removed since startup.
     shrunk: RwLock<BTreeSet<u16>>,
     /// For each bucket that this node has agreed to take, the digest of the bucket's list of pools.
     prepared: RwLock<BTreeMap<u16, Option<u64>>>,
     /// The facts found in the data directory at startup.
     pub begun: Begun,
-    /// The records about other nodes' journals, once they have been read.
+    /// The records about other nodes' journals; `None` until the records have been read.
     pub(crate) seen: tokio::sync::Mutex<Option<SeenJournals>>,
     /// Locked while the directory or the owners change, so that there is one change at a time.
     pub changes: tokio::sync::Mutex<()>,
@@ -212,7 +212,8 @@ pub struct Node {
     histories: Vec<AtomicU8>,
     /// The reasons for journal states other than [`JournalState::Writing`], in the same order.
     troubles: Vec<Mutex<Trouble>>,
-    /// The moments until which pools of the shards are held, in milliseconds, in the same order.
+    /// For each shard, in the same order: the end of its longest hold, in milliseconds; 0 if no
+    /// pool is held.
     held_until_ms: Vec<AtomicU64>,
 }
 
@@ -373,7 +374,7 @@ impl Node {
         *lists != before
     }
 
-    /// Whether numbers were removed from pools of `bucket` since startup.
+    /// Whether numbers have been removed from pools of `bucket` since startup.
     #[must_use]
     pub fn has_shrunk(&self, bucket: u16) -> bool {
         self.shrunk.read().unwrap_or_else(PoisonError::into_inner).contains(&bucket)
@@ -396,7 +397,7 @@ impl Node {
         self.prepared.write().unwrap_or_else(PoisonError::into_inner).extend(lists);
     }
 
-    /// Removes the buckets whose move has ended from [`Self::prepared`].
+    /// Removes from [`Self::prepared`] the buckets whose move has ended.
     pub fn unprepare(&self, buckets: impl Iterator<Item = u16>) {
         let mut prepared = self.prepared.write().unwrap_or_else(PoisonError::into_inner);
         for bucket in buckets {
@@ -460,8 +461,8 @@ impl Node {
         self.stored.iter().map(|group| group.load(Ordering::Relaxed))
     }
 
-    /// Records that the journal of `shard` stores nothing from `now` on, with its state and the
-    /// reason.
+    /// Records that the journal of `shard` stores nothing from `now` on, and records the state of
+    /// that journal and the reason.
     pub fn set_trouble(&self, shard: u16, state: JournalState, reason: &str, now: Moment) {
         if let Some(at) = self.shards().position(|id| id == shard) {
             let trouble = Trouble { since: now, reason: reason.to_owned() };
@@ -490,7 +491,8 @@ impl Node {
         }
     }
 
-    /// Returns the shards with held pools, and the time left of each shard's longest hold at `now`.
+    /// Returns the shards with held pools at `now`, and how long each shard's longest hold still
+    /// lasts.
     pub fn held(&self, now: Moment) -> impl Iterator<Item = (u16, Duration)> {
         self.shards().zip(&self.held_until_ms).filter_map(move |(shard, until_ms)| {
             let until = Moment(Duration::from_millis(until_ms.load(Ordering::Relaxed)));

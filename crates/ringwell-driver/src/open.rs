@@ -151,7 +151,7 @@ impl<F: Files> Begun<F> {
         self.identity = if has_log { IN_LOG.to_owned() } else { identity.id };
         self.gaps = Gaps::read(files, data)?;
         self.overflow_periods = OverflowPeriods::read(files, data, start.reading.wall)?;
-        // Another machine may have detected a loss.
+        // Another machine may have detected that allocations are missing.
         self.gaps.merge(start.noted_gaps);
         for (from, until) in missing {
             self.gaps.add(*from, *until);
@@ -166,9 +166,9 @@ impl<F: Files> Begun<F> {
         Ok(())
     }
 
-    /// Moves the facts found at startup into the form that the node uses. `journals` contains the
+    /// Converts the facts found at startup to the form that the node uses. `journals` contains the
     /// number of each shard's next group. `is_first` means that the data directory was new, so that
-    /// no number had been handed out with it.
+    /// no allocation had been recorded in it.
     pub fn findings(&mut self, is_first: bool, journals: Vec<(u16, u64)>) -> node::Begun {
         node::Begun {
             holds: take(&mut self.holds),
@@ -199,9 +199,9 @@ pub struct Opened<F: Files> {
     pub engine: Engine,
     /// Stores the groups that the engine seals.
     pub store: Inline<F>,
-    /// The corrections that startup made because of the clocks or of damage. If lockouts were
-    /// lengthened, no number may be handed out before a snapshot is taken, because no record shows
-    /// the lengthening.
+    /// The corrections that startup made because of the clocks or because of damage. If lockouts
+    /// were lengthened, no number may be handed out before a snapshot is taken, because no record
+    /// shows the lengthening.
     pub doubts: Doubts,
     /// The state in which the end of the journal was found.
     pub verdict: Verdict,

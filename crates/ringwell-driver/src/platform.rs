@@ -1,9 +1,8 @@
 //! The driver's interface to the machine: time, tasks, and connections to other processes.
 //!
 //! The server implements [`Platform`] over tokio. The embedded engine and the simulator implement
-//! it over [`crate::local::Executor`]. The platform is the only type parameter of the driver's
-//! code. Messages, the state of a process, and loops over rows do not depend on it, so they are
-//! compiled only once.
+//! it over [`crate::local::Executor`]. The driver's code is generic over the platform. Messages,
+//! the state of a process, and loops over rows do not depend on it, so they are compiled only once.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -53,11 +52,12 @@ impl Sub<Duration> for Moment {
 
 /// The machine on which a shard runs. Cheap to clone, because it is a handle or an empty type.
 pub trait Platform: Clone + fmt::Debug + 'static {
-    /// The connection to shards of other processes.
+    /// The type of a connection to a shard of another process.
     type Net: Net;
 
-    /// The number of calls to [`Self::turn`] after which an answer that has arrived has been read:
-    /// the runtime polls its sockets, and the connection reads the answer and passes it on.
+    /// The number of calls to [`Self::turn`] that suffice to read an answer that has arrived.
+    /// During these calls, the runtime polls its sockets, and the connection reads the answer and
+    /// passes it on.
     const TURNS_TO_READ: usize;
 
     /// The number of entries in one piece of a snapshot. Other tasks run between two pieces.
@@ -76,7 +76,7 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// Returns a handle to the files.
     fn files(&self) -> Self::Files;
 
-    /// Returns the observer of the shards' decisions, which only the simulator has.
+    /// Returns the observer of the shards' decisions. Only the simulator has an observer.
     #[inline]
     fn watch(&self) -> Option<&dyn Watch> {
         None
@@ -85,11 +85,11 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// Returns the present time as a [`Moment`], the type of all deadlines.
     fn moment(&self) -> Moment;
 
-    /// Returns the time since the machine was booted, which includes the time in which the machine
-    /// is suspended.
+    /// Returns the time since the machine was booted, including any time during which it was
+    /// suspended.
     fn boot_time(&self) -> Duration;
 
-    /// Returns the wall clock, as time since 1970. The wall clock can be set at any time.
+    /// Returns the wall-clock time since 1970. The wall clock can be set at any time.
     fn wall(&self) -> Duration;
 
     /// Completes at `at`, or at once if that moment has passed.
@@ -168,17 +168,18 @@ pub enum Path {
     Attribution,
     /// Ends a lockout.
     Release,
-    /// Asks the node whether it can take buckets.
+    /// Asks the other node whether it can take buckets.
     Prepare,
     /// Asks a shard to adopt the state of the numbers in buckets that move.
     Adopt,
-    /// Asks the node to take buckets over.
+    /// Asks the other node to take buckets over.
     Take,
-    /// Takes back buckets that the node has not accepted.
+    /// Takes back buckets that the other node has not accepted.
     Abandon,
-    /// Exchanges the nodes' lists of the buckets' owners.
+    /// Exchanges lists of the buckets' owners with the other node.
     Owners,
-    /// Reports the progress of journals, and asks for the progress that the node has recorded.
+    /// Reports the progress of journals, and asks for the progress that the other node has
+    /// recorded.
     Journals,
     /// Asks how long numbers will remain locked.
     Locked,
@@ -290,7 +291,8 @@ pub struct NetStats {
     pub connects: u64,
     /// The time from a request to its answer, in microseconds.
     pub latency: Histogram<u64>,
-    /// The milliseconds by which the other machine's clock is ahead; negative if it is behind.
+    /// The milliseconds by which the other machine's clock is ahead of this machine's; negative if
+    /// it is behind.
     pub clock_ahead_ms: i64,
 }
 

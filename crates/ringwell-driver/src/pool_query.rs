@@ -39,15 +39,16 @@ pub enum PoolQuery {
         /// Receives the numbers; consecutive numbers form one range.
         reply: oneshot::Sender<Vec<NumberRange>>,
     },
-    /// Asks how long the pool's numbers have rested. The shard reads every number of the pool.
+    /// Asks how long the pool's numbers have rested, that is, how long no visitor has held them.
+    /// The shard reads every number of the pool.
     Rested {
         /// The pool.
         place: PoolSlot,
         /// Receives `None` if the shard does not have the pool.
         reply: oneshot::Sender<Option<Rested>>,
     },
-    /// Asks why rows for a pool got no number although the pool was not exhausted. Covers the rows
-    /// that this thread received.
+    /// Asks why rows for a pool got an overflow number or no number although the pool was not
+    /// exhausted. Covers the rows that this thread received.
     Refused {
         /// The pool.
         pool: PoolId,
@@ -67,7 +68,7 @@ pub enum PoolQuery {
 pub const REST_BOUNDS: [u64; 5] = [1, 2, 5, 10, 50];
 
 /// A pool's numbers, counted by the time since a visitor last held them. The longer numbers rest,
-/// the fewer late calls are attributed to the next visitor.
+/// the fewer calls from earlier visitors are attributed to later ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rested {
     /// The count of numbers that are locked out now.
@@ -164,7 +165,7 @@ fn asked(engine: &Engine, (index, pool): PoolSlot) -> Option<PoolAsked> {
     Some(PoolAsked { pool, numbers, lifetime, allocated, exhausted })
 }
 
-/// Returns the unused numbers; consecutive numbers form one range.
+/// Returns the numbers that no visitor has held since `since`; consecutive numbers form one range.
 fn unused(engine: &Engine, (index, pool): PoolSlot, since: Millis) -> Vec<NumberRange> {
     let rules = engine.shard();
     let mut ranges: Vec<(PromoNumber, u32)> = Vec::new();

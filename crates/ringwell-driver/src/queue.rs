@@ -1,7 +1,7 @@
 //! The queues to all shards.
 //!
-//! Each queue is bounded. If a queue is full, the rows for it overflow. Messages in the queue for a
-//! shard of another node are forwarded over a link.
+//! Each queue is bounded. If a shard's queue is full, rows for that shard overflow. Messages in the
+//! queue for a shard of another node are forwarded over a link.
 
 use tokio::sync::mpsc;
 

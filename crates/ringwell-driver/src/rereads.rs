@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(requests.map(is_done), [false; 3]);
         rereads.finish(2);
         assert_eq!(requests.map(is_done), [true, true, false]);
-        // If an earlier request ends late, that changes nothing.
+        // Finishing an earlier request after a later one changes nothing.
         rereads.finish(1);
         assert_eq!(requests.map(is_done), [true, true, false]);
     }

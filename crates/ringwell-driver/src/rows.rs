@@ -209,7 +209,8 @@ pub fn serve(
 ) {
     let Planned { text, rows, plans, retry } = *planned;
     let retry = retry.filter(|_| !planted(Bug::RetryForgotten));
-    // All slices are traversed with one index. An iterator over a range would add more state.
+    // All slices are traversed with one index. An iterator over a range would need additional
+    // state.
     for (row, ((plan, asked), outcome)) in plans.iter().zip(rows).zip(outcomes).enumerate() {
         let (RowPlan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
         if owner.shard != shard {

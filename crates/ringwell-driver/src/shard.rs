@@ -73,11 +73,13 @@ pub struct Shard<P> {
     pub stats: Stats,
     /// Notified when records are waiting to be written.
     pub pending: Notify,
-    /// Locked while a snapshot is taken, because two snapshots would share a file.
+    /// Locked while a snapshot is taken, because two snapshots at the same time could use the same
+    /// temporary file.
     pub snapshots: tokio::sync::Mutex<()>,
     /// Notified when a full group has been sealed and the next one accepts records.
     pub room: Notify,
-    /// Notified when a group that did not fit on the disk should be retried without delay.
+    /// Notified when another attempt to store a group that did not fit on the disk should be made
+    /// at once.
     pub retry: Notify,
     /// The last failure after which the shard could continue, as text.
     last_failure: RefCell<Option<String>>,
@@ -109,7 +111,7 @@ impl<P: Platform> Shard<P> {
         clock: Clock,
         peers: Peers,
     ) -> Self {
-        // With durability `memory`, no answer waits.
+        // With durability `memory`, no answer waits for its group to be stored.
         let durable = if node.answers_wait() { engine.group() - 1 } else { u64::MAX };
         Self {
             id,
@@ -134,14 +136,14 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Returns the state of the directory in which rows are looked up. The reference must not be
-    /// held across an `await`.
+    /// Returns the directory in which rows are looked up. The reference must not be held across an
+    /// `await`.
     #[inline]
     pub fn directory(&self) -> Ref<'_, Directory> {
         Ref::map(self.directory.borrow(), |directory| &**directory)
     }
 
-    /// From now on, looks rows up in `next`.
+    /// Makes `next` the directory in which rows are looked up.
     pub fn use_directory(&self, next: Arc<Directory>) {
         *self.directory.borrow_mut() = next;
     }
@@ -179,7 +181,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Waits while the open group is full, but no longer than `deadline`.
+    /// Waits while the open group is full, but not past `deadline`.
     pub(crate) async fn wait_for_room(&self, deadline: Moment) {
         let is_full = || {
             let engine = self.engine.borrow();
@@ -280,7 +282,7 @@ impl<P: Platform> Shard<P> {
         self.commit_soon();
     }
 
-    /// Reports that pools, holds or lockouts have changed for a reason other than rows.
+    /// Reports to the observer a change to pools, holds or lockouts that was not caused by a row.
     #[inline]
     pub(crate) fn changed(&self) {
         if let Some(watch) = self.platform.watch() {
@@ -313,8 +315,8 @@ impl<P: Platform> Shard<P> {
         self.promised.borrow_mut().pop_front_if(|promised| promised.group <= group)
     }
 
-    /// Records that the journal refuses records for this reason, and logs the reason once. Rows
-    /// overflow until [`Self::stored`] is called or, if the journal cannot continue, until a
+    /// Refuses rows with `why`, because the journal accepts no records, and logs `reason` once.
+    /// Rows overflow until [`Self::stored`] is called or, if the journal cannot continue, until a
     /// restart.
     pub(crate) fn hold_up(&self, state: JournalState, why: Refusal, reason: &str) {
         if self.engine.borrow().refusal() == Some(why) {
@@ -449,7 +451,7 @@ fn show(watch: &dyn Watch, shard: u16, engine: &Engine, ask: &PeerRows, answer: 
     }
 }
 
-/// Returns the numbers in `answer` as numbers that no client has seen.
+/// Returns the numbers in `answer` in the form in which unseen numbers are released.
 #[must_use]
 pub fn unanswered(answer: &PeerAnswer) -> Vec<Unanswered> {
     let allocated_at = answer.at;

@@ -2,10 +2,10 @@
 //!
 //! If a node does not answer, other nodes give its numbers to other pools after [`LIST_SPREAD`] and
 //! the longest lifetime. A process that was stopped, or whose machine was asleep, would continue
-//! with its old list of pools and hand out the same numbers. A shard therefore takes a turn every
-//! second ([`TURN`]), and may serve only within [`STILL_MAX`] of its last turn. After that, its
-//! rows overflow until the list has been read again from its source and the other nodes have been
-//! asked about the numbers. If the source or a node does not answer within its time limit, the
+//! with its old list of pools and hand out the same numbers. A shard therefore checks the clock
+//! every second ([`TURN`]), and may serve only within [`STILL_MAX`] of its last check. After that,
+//! its rows overflow until the list has been read again from its source and the other nodes have
+//! been asked about the numbers. If the source or a node does not answer within its time limit, the
 //! shard continues without that answer. Source: docs/spec/cluster.md, "A suspended node".
 
 use std::pin::pin;
@@ -20,10 +20,10 @@ use crate::canary::{Bug, planted};
 use crate::platform::Platform;
 use crate::shard::Shard;
 
-/// If at most this much time passes between two turns, a shard continues as before.
+/// If at most this much time passes between two checks of the clock, a shard continues as before.
 const STILL_MAX: Millis = Millis(LIST_SPREAD.0 / 2);
 
-/// The interval between two turns.
+/// The interval between two checks of the clock.
 const TURN: Duration = Duration::from_secs(1);
 
 /// The maximum number of promo numbers that are looked up before the next batch is served.

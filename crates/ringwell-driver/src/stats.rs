@@ -54,7 +54,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All reasons, in the order in which they are counted.
+    /// All reasons, in the order in which their counts are listed.
     pub const ALL: [Self; 9] = [
         Self::Exhausted,
         Self::Late,
@@ -112,7 +112,7 @@ pub enum Kind {
 
 /// The counts of one shard's thread.
 #[derive(Debug)]
-#[allow(missing_docs, reason = "`counters` has a help text for each")]
+#[allow(missing_docs, reason = "`counters` has a help text for each field")]
 pub struct Stats {
     pub batches: Counter,
     pub rows: Counter,
@@ -233,8 +233,8 @@ pub struct ShardStats {
     pub shard: u16,
     /// Name, help, value.
     pub counters: Vec<(&'static str, &'static str, u64)>,
-    /// The counts of rows that this thread received and that did not get a number, in the order of
-    /// [`Reason::ALL`].
+    /// The counts of rows that got an overflow number or no number, in the order of
+    /// [`Reason::ALL`]. Only rows that this thread received are counted.
     pub overflow: [u64; Reason::ALL.len()],
     /// The time from a request's last byte to its answer, in microseconds.
     pub latency: Histogram<u64>,
@@ -259,11 +259,11 @@ pub struct LinkStats {
     pub shard: u16,
     /// The node of that shard.
     pub node: String,
-    /// The number of sub-requests that may be in progress.
+    /// The maximum number of sub-requests in progress.
     pub window: f64,
     /// The number of sub-requests in progress.
     pub in_flight: u32,
-    /// The number of sub-requests that wait for a slot in the window.
+    /// The number of sub-requests that wait because the window is full.
     pub waiting: u32,
     /// Whether only pings are sent at present.
     pub is_shut: bool,
@@ -275,9 +275,9 @@ pub struct LinkStats {
     pub connects: u64,
     /// Sub-requests sent.
     pub requests: u64,
-    /// The count of sub-requests whose answers were slow.
+    /// The count of sub-requests that were not answered within the limit for slow answers.
     pub slow: u64,
-    /// The count of sub-requests that were not answered in time.
+    /// The count of sub-requests that were refused or got no answer in time.
     pub lost: u64,
     /// The count of rows that were answered with overflow because of pacing.
     pub paced_rows: u64,
@@ -286,7 +286,8 @@ pub struct LinkStats {
     pub late_released: u64,
     /// The time from a sub-request to its answer, in microseconds.
     pub latency: Histogram<u64>,
-    /// The milliseconds by which the other machine's clock is ahead; negative if it is behind.
+    /// The milliseconds by which the other machine's clock is ahead of this machine's; negative if
+    /// it is behind.
     pub clock_ahead_ms: i64,
 }
 

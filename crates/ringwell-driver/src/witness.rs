@@ -5,8 +5,8 @@
 //! its journal is consistent. Other nodes therefore store the name of each shard's data directory
 //! and the progress of its journal. A node asks them for these records before it hands out any
 //! number. If another node has recorded a different journal for a shard, or a longer one than this
-//! node has, the shard's buckets are held, as if a new map had assigned them to it. Source:
-//! docs/spec/cluster.md, "A lost disk".
+//! node has, the shard's buckets are held, as if a new map had assigned these buckets to the shard.
+//! Source: docs/spec/cluster.md, "A lost disk".
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,11 +47,11 @@ const NAME_BYTES_MAX: usize = 64;
 /// A shard's journal: the shard, the name of its data directory, and the number of its next group.
 pub type JournalWord = (u16, String, u64);
 
-/// Asks for the records of some shards' journals, and reports the state of others.
+/// A request for another node's records of some journals, a report on some journals, or both.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
-    /// The requested journals.
+    /// The shards about whose journals the sender asks.
     shards: Vec<u16>,
     /// The journals whose state is to be recorded.
     journals: Vec<JournalWord>,
@@ -59,8 +59,8 @@ pub struct Exchange {
 
 /// Durably stores another node's report, and answers with the previous records of the shards that
 /// the node asks about. The report is stored even if that node stops waiting. Otherwise, the report
-/// could be in the file of records but not in this process's memory, and the next report from
-/// another node would remove it from the file.
+/// could be in `peers.json` but not in this process's memory, and the next report from another node
+/// would remove it from the file.
 ///
 /// # Errors
 /// The reason why the report cannot be recorded.
@@ -115,8 +115,8 @@ async fn learn_now<P: Platform>(
 /// Asks all other nodes for their records, and holds the buckets of shards whose journals are in
 /// doubt. Then records which buckets this node serves, and reports its journals to the other nodes.
 /// Runs before a node hands out a number. Returns one shard of each node that must be asked again.
-/// If the disk did not store a hold, returns a shard of every other node: these nodes must keep
-/// their old records, so that the next startup again detects that the journals are in doubt.
+/// If a hold could not be stored, returns one shard of every other node. The other nodes must then
+/// keep their old records, so that the next startup again finds the journals in doubt.
 pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
     if node.membership.is_none() {
         return Vec::new();
@@ -191,8 +191,7 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
         for other in others.iter().filter(|other| asked.contains(other) || !node.stale().is_empty())
         {
             // Also exchanges the owners of buckets. If this node has served buckets that it did not
-            // own, it exchanges owners with all other nodes, because the owners must hold these
-            // buckets.
+            // own, it does this with all other nodes, because the buckets' owners must hold them.
             moves::learn_from(&platform, &node, &peers, *other).await;
         }
         for other in asked {
@@ -242,8 +241,8 @@ fn others(node: &Node) -> Vec<u16> {
     membership.iter().flat_map(|member| member.first_shards_of_others()).collect()
 }
 
-/// Asks the node of shard `other` for its records of this node's journals. Returns the shards whose
-/// recorded journal is a different one, or is longer than the one that this startup found. Returns
+/// Asks the node of shard `other` for its records of this node's journals. Returns the shards for
+/// which that node recorded a different journal than this startup found, or a longer one. Returns
 /// `None` if that node does not answer.
 async fn question<P: Platform>(
     platform: &P,
@@ -299,8 +298,8 @@ async fn settle_now<P: Platform>(
         holds(Millis::ZERO).await?;
         tracing::error!(
             shards = ?doubtful,
-            "according to another node, these shards had a different or longer journal: the \
-            answered allocations in it are unknown here, so the shards' pools answer with overflow \
+            "according to another node, these shards had a different or longer journal: \
+            some answered allocations are unknown here, so the shards' pools answer with overflow \
             numbers for one lifetime"
         );
         let earlier = arrivals::earlier_elsewhere(platform, node, peers).await;
@@ -320,8 +319,8 @@ async fn settle_now<P: Platform>(
 }
 
 /// Draws a new name for the data directory once the hold is durable. The journal continues from an
-/// earlier place than other nodes have recorded, so if a copy of the data is restored later, the
-/// journal's length alone may not reveal that.
+/// earlier position than other nodes have recorded. If a copy of the data is restored later, the
+/// journal's length alone may not reveal the restoration.
 async fn rename<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let has_log = node.config.journal.replicated.is_some();
     if has_log || planted(Bug::CopyKeepsName) {

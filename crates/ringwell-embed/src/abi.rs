@@ -2,8 +2,8 @@
 //!
 //! Every function takes and returns bytes, and catches panics. It refuses pointers that are null,
 //! and pointers that are misaligned where alignment matters. Handles are numbers, so this module
-//! dereferences only pointers to a caller's bytes and to a caller's [`Bytes`]. The C declarations
-//! are in `include/ringwell_embed.h`. Source: docs/spec/embed.md.
+//! dereferences only pointers to the caller's memory. The C declarations are in
+//! `include/ringwell_embed.h`. Source: docs/spec/embed.md.
 #![allow(unsafe_code, reason = "this is the interface to other languages")]
 
 use std::any::Any;
@@ -34,7 +34,7 @@ pub const CLOSED: i32 = -4;
 /// The engine cannot be opened: its configuration is invalid, its data directory is locked, or its
 /// files cannot be used.
 pub const NOT_OPENED: i32 = -5;
-/// Some records are not stored.
+/// Some records, or a snapshot, could not be stored.
 pub const NOT_STORED: i32 = -6;
 
 /// Bytes that the engine owns until the caller passes them to [`ringwell_embed_free`].
@@ -45,7 +45,7 @@ pub struct Bytes {
     pub at: *mut u8,
     /// The count of bytes.
     pub len: usize,
-    /// The capacity of the allocation.
+    /// The capacity of the buffer, in bytes.
     pub room: usize,
 }
 
@@ -216,7 +216,7 @@ unsafe fn input<'a>(at: *const u8, len: usize) -> Option<&'a [u8]> {
     if at.is_null() || isize::try_from(len).is_err() {
         return None;
     }
-    // SAFETY: the pointer is not null, bytes need no alignment, and an object can have this length.
+    // SAFETY: the pointer is not null, bytes need no alignment, and `len` is at most `isize::MAX`.
     // The caller guarantees that the bytes are readable and unchanged during the call.
     Some(unsafe { std::slice::from_raw_parts(at, len) })
 }

@@ -1,4 +1,4 @@
-//! The table of a process's engines, which are referred to by handles that cannot dangle.
+//! The table of a process's engines, with handles that cannot dangle.
 //!
 //! A handle is a number that consists of the id of the process that opened the engine, a count, and
 //! an index into a table. Therefore, a handle can be recognized as invalid if its engine was

@@ -3,10 +3,10 @@
 //!
 //! The age and the count of the remembered answers are limited. If there are too many, the oldest
 //! answer of the pool with the most answers is dropped. Heavy use of one pool therefore displaces
-//! that pool's own answers before those of other pools. Memory grows in small steps, because there
-//! are more than a thousand tables and only one doubles at a time. Owns no rules about numbers: the
-//! engine decides whether a remembered number may still be given. Source: docs/spec/allocation.md,
-//! "Batches sent twice".
+//! that pool's own answers before those of other pools. The answers are in more than a thousand
+//! tables, of which only one doubles at a time, so memory use grows in small steps. Owns no rules
+//! about numbers: the engine decides whether a remembered number may still be given. Source:
+//! docs/spec/allocation.md, "Batches sent twice".
 
 mod queue;
 
@@ -31,8 +31,8 @@ pub const ANSWER_AGE: Millis = Millis(25 * 60 * 60 * 1000);
 /// doubled.
 const PARTS: usize = 1250;
 
-/// Returns the part of an outcome to remember. Returns `None` if the shard could not decide,
-/// because a repeat may then succeed.
+/// Returns the part of an outcome to remember. Returns `None` if the row was refused, because the
+/// row may succeed when it is sent again.
 pub(crate) fn answer_of(outcome: Outcome) -> Option<RecordedAnswer> {
     match outcome {
         Outcome::Allocated { number } | Outcome::Kept { number } => {
@@ -202,7 +202,7 @@ impl Answers {
         place.ok().map(|place| self.allocated[place].1)
     }
 
-    /// Whether the row's number was newly handed out for it, and the row has not been repeated
+    /// Whether the row's number was newly handed out for the row, and the row has not been repeated
     /// since. Also returns `false` if this is no longer known.
     pub(crate) fn is_new(&self, row: RowKey) -> bool {
         self.known(row).is_some_and(|known| known.number & NEW != 0)
@@ -232,7 +232,8 @@ impl Answers {
             oldest = self.by_pool.get(&pool).and_then(Queue::first);
         }
         while self.queued > self.rows_max {
-            // If several pools have the most answers, skips the pool whose only row was just added.
+            // If several pools tie for the most answers, skips the pool whose only row was just
+            // added.
             let is_new = |of: &PoolId| *of == pool && self.len_of(pool) == 1;
             let mut longest = self.by_length.iter().rev().map(|(_, pool)| *pool);
             let other = { longest.clone() }.find(|pool| !is_new(pool));

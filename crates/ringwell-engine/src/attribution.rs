@@ -10,12 +10,11 @@ use ringwell_journal::{
 
 use crate::engine::Engine;
 
-/// An allocation that held a number at the requested time, or that was the last one before that
-/// time.
+/// The last allocation of a number at or before the requested time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastAllocation {
-    /// The pool from which the number was handed out. `None` if this shard adopted the allocation
-    /// and another shard has its record.
+    /// The pool from which the number was handed out. `None` if the record of the allocation was
+    /// not read, for example because it is in another shard's journal.
     pub pool: Option<PoolId>,
     /// The time of the allocation, in the shard time of its node. Together with the number, this
     /// time identifies the allocation.
@@ -50,7 +49,7 @@ pub struct KeepAlives {
 /// The known history of a number around the requested time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Past {
-    /// The allocation that held the number.
+    /// The last allocation at or before the requested time, if it is known.
     pub held: Option<PastAllocation>,
     /// The reason why the result is incomplete. A result is incomplete if no holder was found
     /// although there may have been one, if the returned holder may be wrong, or if the holder's
@@ -65,9 +64,9 @@ pub struct Past {
     /// The time of the allocation after the one in `held`, or of the oldest known allocation if
     /// `held` is `None`. The clock is that of the shard that made the allocation. This time
     /// identifies the allocation. Present only if another shard made the allocation or if the
-    /// allocation's wall-clock time is unknown. This shard knows only that the allocation was made
-    /// before the number came to this shard. In this case, the `next_allocated_at` of `held` is the
-    /// time at which the number came, if that time is known.
+    /// allocation's wall-clock time is unknown. If another shard made the allocation, this shard's
+    /// records show only that it was made before the number arrived here. The `next_allocated_at`
+    /// of `held` is then the time at which the number arrived, if that time is known.
     pub later: Option<Millis>,
     /// Whether a lost period is the reason for `missing`. It is then uncertain which allocations
     /// preceded `later`, but the allocation at `later` is known to have followed the lost period.
@@ -77,9 +76,9 @@ pub struct Past {
     /// The time, by the wall clock, of the oldest allocation that this shard made after the
     /// requested time. Any earlier allocation that another shard made had ended by this time.
     pub next: Option<Millis>,
-    /// The end, by the wall clock, of the last known period that began by the requested time and in
-    /// which the number was an overflow number. A visitor who had the number before that period is
-    /// not the caller.
+    /// The end, by the wall clock, of the number's last known period as an overflow number. A
+    /// visitor who received the number before that period ended need not be the caller at the
+    /// requested time. Periods that began after the requested time do not count.
     pub overflow_until: Option<Millis>,
 }
 
@@ -140,7 +139,7 @@ pub struct Walk<'a> {
     /// is unknown, or an allocation's recorded time is later than the recorded time of the
     /// allocation that followed it. The latter happens if the wall clock was wrong and was not
     /// corrected before the machine rebooted. In both cases, the look-up returns an older
-    /// allocation as the holder only for the duration of that allocation's lockout.
+    /// allocation only if the lockout of that allocation was not over at the requested time.
     is_doubtful: bool,
     /// The keep-alives, if the walk collects them.
     collected: Option<Collected>,
@@ -265,8 +264,8 @@ impl Walk<'_> {
         self
     }
 
-    /// Processes the requested record. `group` contains the clocks that the record's group
-    /// recorded.
+    /// Processes the requested record. `group` contains the clocks that were recorded in the
+    /// record's group.
     ///
     /// # Errors
     /// [`BrokenChain`] if the record does not belong to this number.
@@ -333,7 +332,8 @@ impl Walk<'_> {
     }
 
     /// Returns the position of the record to go back to, if the walk has skipped keep-alives and
-    /// has now reached a record from before the requested time. `at` is the time of that record.
+    /// has now reached a record from before the requested time. `at` is the time of the record that
+    /// was reached.
     fn overshot(&mut self, at: Millis, shift: i64) -> Option<Position> {
         let is_from = self.at.is_from(at, shifted(at, shift));
         let collected = self.collected.as_mut()?;
@@ -396,8 +396,8 @@ impl Walk<'_> {
     #[must_use]
     pub fn end(&self, missing: Missing) -> Past {
         let held = self.newest_held();
-        // If the holder is known from the shard's state, only its record is missing. A later
-        // look-up may still find the record, so nothing is reported.
+        // If the newest allocation in the shard's state is the requested one, only its record is
+        // missing. A later look-up may still find the record, so nothing is reported.
         let is_reported = held.is_none() || missing == Missing::TooLong;
         let foreign = |newest: &Slot| newest.allocated_at != self.newest_at;
         let is_received = |newest: &Slot| self.is_undated() || foreign(newest);

@@ -1,5 +1,5 @@
-//! Adds, changes and removes pools while the engine serves, and passes a pool's state to its next
-//! owner.
+//! Adds, changes and removes pools while the engine serves requests, and passes a pool's state to
+//! its next owner.
 //!
 //! The list of pools is in no journal: it always comes from the directory. State adopted from
 //! another shard is recorded in this shard's journal, because the other shard's journal stays where
@@ -14,8 +14,7 @@ use ringwell_journal::{AnswerEntry, RECORD_OVERHEAD_MAX, Record, RecordedAnswer}
 use crate::answers::{ANSWER_AGE, AnswersPlace};
 use crate::engine::Engine;
 
-/// A placeholder for the pool in the record of an answer that was received from another shard. No
-/// pool has this id.
+/// The pool id that is recorded with an answer received from another shard. No pool has this id.
 pub(crate) const TOLD: PoolId = PoolId(0);
 
 /// Returns the time to store for an answer received at `now`: one millisecond before `now`. If the
@@ -35,8 +34,8 @@ impl Engine {
     /// Sets the pool at index `pool` to `spec`. See [`ringwell_core::Shard::put_pool`].
     ///
     /// # Errors
-    /// [`InRotation`] if another pool of the shard has one of the numbers. In this case nothing has
-    /// been changed.
+    /// [`InRotation`] if another pool of the shard already contains one of the numbers in `spec`.
+    /// In this case nothing has been changed.
     ///
     /// # Panics
     /// Panics if another pool is at this index. The directory rules this out.
@@ -129,7 +128,7 @@ impl Engine {
     }
 
     /// Remembers an answer received from another shard, and records it. The number in the answer
-    /// must have been adopted before, and must not have gone to another visitor before the answer
+    /// must already have been adopted, and must not have gone to another visitor before the answer
     /// was sent. If this shard already has an answer for the row, it keeps that answer, with two
     /// exceptions. First, a received answer that is newer by this node's clock replaces this
     /// shard's answer. Second, if the number in this shard's answer seems to have gone to another

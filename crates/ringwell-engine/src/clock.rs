@@ -1,10 +1,10 @@
-//! Shard time and the clocks of the machine: at startup, shard time continues from the clocks in a
-//! journal, and then it approaches the wall clock.
+//! Shard time and the clocks of the machine: at startup, shard time continues from the clocks
+//! recorded in a journal, and then slowly approaches the wall clock.
 //!
 //! Within one boot of the machine, the time since boot advances evenly even if the wall clock is
 //! set. The time for which the process did not run is therefore known exactly. After a reboot only
-//! the wall clock is available, and it may be wrong. Lengthening lockouts protects visitors from a
-//! wrong wall clock. Source: docs/spec/allocation.md, "Time".
+//! the wall clock is available, and it may be wrong. Lockouts are therefore lengthened, so that a
+//! wrong wall clock does not end them early. Source: docs/spec/allocation.md, "Time".
 
 use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Tip};
@@ -61,10 +61,10 @@ impl Recorded {
 impl Reading {
     /// Returns the clocks from which all shards of the process continue.
     ///
-    /// Shard time continues from its newest record. Within one boot it advances by the time since
-    /// boot; after a reboot it advances by the wall clock. Shard time never falls. A journal of
-    /// format 1 contains no clocks. Shard time then starts at the wall clock, unless the journal is
-    /// ahead of the wall clock.
+    /// Shard time continues from the newest recorded time. If the machine has not rebooted since
+    /// then, the elapsed time is measured with the time since boot, and otherwise with the wall
+    /// clock. Shard time never goes back. A journal of format 1 contains no clocks. Shard time then
+    /// starts at the wall clock, unless the journal is ahead of the wall clock.
     ///
     /// # Panics
     /// Panics only if an invariant of the engine is broken.
@@ -100,8 +100,8 @@ impl Reading {
     }
 }
 
-/// Returns the clocks after the wall clock was read again. `seen` is the wall clock minus the time
-/// since boot.
+/// Returns the clocks, updated with a new reading of the wall clock. `seen` is the wall clock minus
+/// the time since boot.
 #[must_use]
 pub fn observed(clocks: Clocks, seen: i64) -> Clocks {
     let is_set = seen.abs_diff(clocks.wall_offset) >= WALL_STEP_MIN.0;
@@ -125,7 +125,7 @@ pub fn lockout(lifetime: Millis) -> Millis {
     lifetime + Millis(lifetime.0.div_ceil(SLEW_ONE_IN)) + Millis(1)
 }
 
-/// Returns the lifetime that leads to this [`lockout`].
+/// Returns the lifetime from which [`lockout`] computes this lockout.
 #[must_use]
 pub fn lifetime(lockout: Millis) -> Millis {
     let Millis(scaled) = lockout.since(Millis(1));
@@ -135,7 +135,7 @@ pub fn lifetime(lockout: Millis) -> Millis {
 }
 
 /// Returns the part of the shard time from `before` to `at` that may not have passed in true time.
-/// Lockouts that ran at `before` are lengthened by this time.
+/// Lockouts that were running at `before` are lengthened by this time.
 pub(crate) fn doubtful(
     before: Recorded,
     at: Millis,
@@ -150,7 +150,7 @@ pub(crate) fn doubtful(
             ahead.since(passed + Millis(passed.0 / SLEW_ONE_IN) + Millis(1))
         }
         _ if ahead > CLOCK_GAP_MAX => ahead,
-        // The wall clock may have been behind before, and be ahead now.
+        // The wall clock may have been behind at `before`, and may be ahead now.
         (_, Some(_)) => ahead.min(skew_max + skew_max),
         (_, None) => Millis::ZERO,
     };

@@ -38,7 +38,7 @@ const LEAVES_WITHIN: Millis = Millis(61_000);
 pub struct Ask<'a> {
     /// The index of the pool within the shard.
     pub pool: u32,
-    /// The pool's id, needed because another pool may have taken the index in the meantime.
+    /// The pool's id, checked because another pool may have the index by now.
     pub id: PoolId,
     /// The marketing context as received: the query without its key, in two parts.
     pub params: [&'a [u8]; 2],
@@ -51,7 +51,7 @@ pub struct Ask<'a> {
 /// The outcome of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A number has just been handed out, and no later request can get it again.
+    /// A new number for a row that contains no visitor and cannot be repeated.
     Allocated {
         /// The number.
         number: PromoNumber,
@@ -265,9 +265,9 @@ impl Engine {
         outcome
     }
 
-    /// Whether the visitor of `ask` no longer has the number of the earlier answer, and has another
-    /// number or can receive one. The row is then served like a new one, because a visitor has at
-    /// most one number in a pool.
+    /// Whether the visitor of `ask` no longer has the number in `answer`, and has another number or
+    /// can receive one. The row is then served like a new one, because a visitor has at most one
+    /// number in a pool.
     fn has_left(&self, now: Millis, ask: &Ask<'_>, at: Millis, answer: RecordedAnswer) -> bool {
         #[cfg(canary)]
         if is_planted(TWO_OF_A_POOL) {
@@ -444,8 +444,8 @@ impl Engine {
         true
     }
 
-    /// Ends the lockout of the allocation that was made in `slot` at `allocated_at`, because its
-    /// visitor has left.
+    /// Ends the lockout of the number in `slot` because its visitor has left. Does nothing if the
+    /// newest allocation was not made at `allocated_at`.
     ///
     /// If the open group has no room for the record, the lockout runs to its end.
     pub fn release_slot(&mut self, now: Millis, slot: u32, allocated_at: Millis) -> bool {

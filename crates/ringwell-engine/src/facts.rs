@@ -16,9 +16,9 @@ pub struct Apart {
     pub numbers: Vec<Retired>,
     /// The answers that repeated rows would get, oldest first.
     pub answers: Vec<AnswerEntry>,
-    /// Pools with omitted allocations, each with the time until which the next owner must treat its
-    /// own state of the pool's numbers as uncertain. Most of these times are the ends of expired
-    /// holds.
+    /// The pools from which allocations were omitted, each with a time. If a number's lockout ended
+    /// before that time, the next owner must treat its own state of the number as uncertain. Most
+    /// of these times are the ends of expired holds.
     pub doubts: Vec<(PoolId, Millis)>,
 }
 
@@ -42,8 +42,8 @@ impl Facts {
             let newest = self.numbers.entry(retired.slot.number).or_insert(retired);
             let locked_until = newest.slot.locked_until.max(retired.slot.locked_until);
             let local_at = newest.local_at.max(retired.local_at);
-            // Two shards may have the same allocation. One shard may have recorded an earlier end
-            // of the lockout, and no visitor, even if its `local_at` is later. The later end of the
+            // Two shards may have the same allocation. One of them may have recorded an earlier end
+            // of the lockout and no visitor, even if its `local_at` is later. The later end of the
             // lockout therefore decides.
             let is_newer = if retired.slot.allocated_at == newest.slot.allocated_at {
                 retired.slot.locked_until > newest.slot.locked_until
@@ -159,7 +159,7 @@ impl Facts {
 
 /// If a visitor's lockout ended and the visitor got another number later, removes the visitor from
 /// the earlier number. The next owner could not determine which number is the later one, because it
-/// receives all of these allocations with the same time.
+/// receives both allocations with the same time.
 fn with_visitors_at_their_newest(mut numbers: Vec<Retired>) -> Vec<Retired> {
     let of = |retired: &Retired| retired.visitor.map(|visitor| (retired.pool, visitor));
     let rank =

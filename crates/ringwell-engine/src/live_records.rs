@@ -32,7 +32,7 @@ impl LiveRecords {
     #[inline]
     pub(crate) fn moved(&mut self, previous: Position, newest: Position, is_replaced: bool) {
         if is_replaced && let Some(count) = self.count(position_parts(previous).0) {
-            assert!(*count > 0, "a group would be dropped although a record in it is needed");
+            assert!(*count > 0, "the group's count of needed records is already zero");
             *count -= 1;
         }
         let (group, _) = position_parts(newest);

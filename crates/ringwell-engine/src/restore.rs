@@ -1,4 +1,5 @@
-//! Restores a shard at startup: reads its snapshot and journal, and returns an engine that serves.
+//! Restores a shard at startup: reads its snapshot and journal, and returns an engine that is ready
+//! to serve.
 //!
 //! The driver reads the files in order: first the pieces of the newest complete snapshot, then
 //! every group after the snapshot. Source: docs/spec/allocation.md, "Recovery".
@@ -28,7 +29,7 @@ pub struct Restore {
     skew_max: Millis,
     /// The newest time recorded by the other shards of the node.
     elsewhere: Millis,
-    /// The time added to lockouts that were still running at the end of the records.
+    /// The time added to lockouts that were still running at the last recorded time.
     lengthened: Option<Millis>,
     /// The longest lifetime of a pool or the longest lockout found, whichever is longer.
     lockout_max: Millis,
@@ -106,7 +107,7 @@ impl Restore {
         self.known = Recorded { last_at: self.known.last_at.max(now), clocks: self.resumed };
     }
 
-    /// Continues at the time `at`. If the time since the last record is uncertain, lengthens
+    /// Continues shard time at `at`. If the time since the last record is uncertain, lengthens
     /// running lockouts by the part that may not have passed, and returns that part.
     fn pass(&mut self, at: Millis, clocks: Option<Clocks>) -> Option<Millis> {
         let by = doubtful(self.known, at, clocks, self.skew_max);

@@ -31,7 +31,7 @@ pub enum SnapshotStep {
     /// Continue with the numbers that were moved by pool changes since the first piece, because the
     /// snapshot may have missed them. The value is the index of the next such number.
     Moved(usize),
-    /// Continue with the times by other nodes' clocks, and with the holds.
+    /// Continue with the allocation times by other nodes' clocks, and with the holds.
     Holds,
     /// Continue with the remembered answers. For each pool, only the answers that existed when the
     /// snapshot reached the pool are written. The snapshot therefore ends even if the shard answers
@@ -142,7 +142,7 @@ impl Engine {
     ) -> SnapshotStep {
         let moved = self.moved.as_deref().unwrap_or_default();
         let end = moved.len().min(from + entries as usize);
-        assert!(from <= end, "numbers that have moved were forgotten during a snapshot");
+        assert!(from <= end, "the list of moved numbers became shorter during a snapshot");
         for number in &moved[from..end] {
             match self.shard.find(*number).and_then(|slot| Some((slot, self.shard.pool_of(slot)?)))
             {
@@ -157,7 +157,8 @@ impl Engine {
         SnapshotStep::Holds
     }
 
-    /// Writes one number, unless it was never handed out: the directory contains such numbers.
+    /// Writes one number, unless it was never handed out. A restart reads such numbers from the
+    /// directory.
     fn snapshot_number(&self, pool: PoolId, index: u32, out: &mut SnapshotWriter) {
         let slot = &self.shard.slots()[index as usize];
         if slot.position == Position::NONE && slot.allocated_at == Millis::ZERO {

@@ -37,7 +37,7 @@ struct Rig {
     specs: Vec<PoolSpec>,
     groups: Vec<Group>,
     now: Millis,
-    /// The allocations handed out, each as number, time and parameters.
+    /// The allocations made, each as number, time and parameters.
     history: Vec<(PromoNumber, Millis, Vec<u8>)>,
 }
 
@@ -144,8 +144,8 @@ impl Rig {
                 let locked_until = now + Millis(lockout);
                 let allocated_at = Millis(now.0.checked_add_signed(-behind).unwrap());
                 let slot = Slot { number, allocated_at, locked_until, position };
-                // If a pool here contains the number, the report must not change its newest
-                // allocation.
+                // If a pool here contains the number, the report must not change the number's
+                // newest allocation.
                 let is_own = self.engine.shard().find(number).is_some();
                 let local_at = if is_own { Millis::ZERO } else { now };
                 let from = Retired { slot, local_at, pool: PoolId(9), visitor: None };

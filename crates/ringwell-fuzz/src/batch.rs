@@ -11,8 +11,8 @@ use crate::memory::bounded;
 /// of rows doubles its capacity when it is full.
 const MEMORY_TIMES: u64 = 200;
 
-/// Checks any body: both readers of JSON agree, only JSON is accepted, and the response is JSON
-/// with as many rows as the body and with the same ids.
+/// Checks any body: the fast and the careful JSON reader agree, only JSON is accepted, and the
+/// response is JSON with the same number of rows and the same ids as the body.
 pub fn bulk(body: &[u8]) {
     let small =
         Limits { rows_max: 4, suffix_bytes_max: 60, request_id_bytes_max: 8, strict_params: true };
@@ -38,8 +38,8 @@ pub(crate) fn parse(body: &[u8], limits: &Limits) -> Result<Batch, RequestError>
     batch.parse(Bytes::copy_from_slice(body), limits).map(|()| batch)
 }
 
-/// Returns the same body with an additional unknown member in front. Its name contains an escape,
-/// so the fast reader passes the body to the careful reader.
+/// Returns `body` with an additional unknown member before the others. The member's name contains
+/// an escape, so the fast reader passes the body to the careful reader.
 fn carefully(body: &[u8]) -> Option<Vec<u8>> {
     let start = body.iter().position(|byte| !b" \t\r\n".contains(byte))?;
     let inside = body[start..].strip_prefix(b"{")?;

@@ -1,7 +1,7 @@
 //! Damages a journal as a disk may, and checks the result of its recovery.
 //!
-//! Owns the rules for that result: it must be a true prefix or a refusal, and no answered frame may
-//! be dropped silently unless the damage left no trace of the frame.
+//! The result must be a true prefix of the journal, or a refusal. No frame whose answers were sent
+//! may be dropped silently, unless the damage left no trace of the frame.
 
 mod damage;
 mod sample;

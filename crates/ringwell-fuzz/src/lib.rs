@@ -2,11 +2,11 @@
 //! Each target is a function that panics if its property fails.
 //!
 //! The fuzzer (`fuzz/`) searches for inputs that break these properties. `cargo test` tries every
-//! input of the fuzzer's corpus (`fuzz/corpus`) without the fuzzer. Each target asserts more than
-//! the absence of panics: input is written back unchanged, two readers of the same format agree,
-//! memory is bounded by the length of the input, and recovery of a damaged journal returns a true
-//! prefix or refuses. This crate does not depend on the fuzzer. Source: docs/reliability.md,
-//! "Fuzzing".
+//! input in the fuzzer's corpus (`fuzz/corpus`) without the fuzzer. The properties go beyond the
+//! absence of panics. For example, accepted input is written back unchanged, two readers of the
+//! same format agree, and the length of the input bounds the allocated memory. Recovery of a
+//! damaged journal returns a true prefix or refuses the journal. This crate does not depend on the
+//! fuzzer. Source: docs/reliability.md, "Fuzzing".
 
 #![expect(clippy::unwrap_used, reason = "a test program reports failures by panicking")]
 #![expect(clippy::missing_panics_doc, reason = "every target panics if its property is broken")]
@@ -32,7 +32,7 @@ pub use query::{legacy, suffix};
 pub use record::record;
 pub use snapshot::snapshot;
 
-/// A function that tries the given bytes.
+/// A function that checks its property for the given bytes.
 pub type Target = fn(&[u8]);
 
 /// All targets, with their names in `fuzz/`.

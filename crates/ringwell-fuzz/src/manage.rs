@@ -49,8 +49,8 @@ thread_local! {
     static STAGE: RefCell<Option<Stage>> = const { RefCell::new(None) };
 }
 
-/// The runtime and the databases to copy. They are created only once for all inputs, because
-/// creating a database takes longer than all requests to it.
+/// The async runtime, and the databases that are copied for each input. They are created only once
+/// for all inputs, because creating a database takes longer than all requests to it.
 struct Stage {
     runtime: Runtime,
     folder: TempDir,
@@ -83,9 +83,9 @@ impl RunningServer for Quiet {
     fn changed(&self, _version: u64) {}
 }
 
-/// Sends any requests to a new server. Each request consists of `METHOD TARGET`, a line break and a
-/// body; a line with `%%` separates two requests. A request that begins with `~` is sent without a
-/// token.
+/// Sends the requests in `text` to a new server. Each request consists of `METHOD TARGET`, a line
+/// break and a body; a line with `%%` separates two requests. A request that begins with `~` is
+/// sent without a token.
 pub fn manage(text: &[u8]) {
     STAGE.with_borrow_mut(|stage| {
         let stage = stage.get_or_insert_with(Stage::new);
@@ -268,8 +268,8 @@ fn kind(headers: &HeaderMap) -> &str {
     headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default()
 }
 
-/// Checks that the directory can be served, and that importing its exported list again changes none
-/// of its pools.
+/// Checks that the directory can be served, and that importing its exported list changes none of
+/// its pools.
 async fn check(store: &Store, router: &Router) {
     let before = served(store).await;
     let list = Request::get("/v1/pools.csv").header(header::AUTHORIZATION, bearer());

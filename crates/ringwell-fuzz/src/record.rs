@@ -1,4 +1,4 @@
-//! The records of a group's body, without the checksums that protect them on a disk.
+//! The records in a group's body, without the checksums that protect them on a disk.
 
 use ringwell_core::Millis;
 use ringwell_journal::{Record, Records, Tip, Writer, position};

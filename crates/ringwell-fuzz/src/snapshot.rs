@@ -105,7 +105,7 @@ fn check_damaged(bytes: &[u8]) {
     }
     match read(&file) {
         Ok(read) => {
-            assert_eq!(file, good, "damage was not found");
+            assert_eq!(file, good, "the damage was not detected");
             assert_eq!(read, (THROUGH, contents));
         }
         Err(_) => assert_ne!(file, good),

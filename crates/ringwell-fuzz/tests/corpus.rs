@@ -1,4 +1,4 @@
-//! Every input of the fuzzer's corpus, tried again without the fuzzer.
+//! Every input in the fuzzer's corpus, tried again without the fuzzer.
 
 use std::path::Path;
 

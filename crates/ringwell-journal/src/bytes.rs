@@ -1,6 +1,6 @@
 //! Writes values to a small buffer and reads them from a slice, with every bound checked.
 //!
-//! Varints are LEB128: seven bits per byte, the lowest bits first. A reader accepts only the
+//! Varints are LEB128: seven bits per byte, least significant bits first. A reader accepts only the
 //! shortest form, so that every value has a single encoding.
 
 /// The records of the open group. Space for each record is reserved before the record is written,
@@ -53,7 +53,7 @@ impl Body {
         assert!(self.bytes.len() - self.len >= wanted, "the buffer has less room than requested");
     }
 
-    /// Adds the next `count` bytes, which have been written, to the used bytes.
+    /// Marks the next `count` bytes as used. They must already have been written.
     #[inline]
     pub(crate) fn advance(&mut self, count: usize) {
         self.len += count;
@@ -240,7 +240,7 @@ impl<'a> Cursor<'a> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// Reads an integer of `N` bytes, at most eight, the lowest byte first.
+    /// Reads a little-endian integer of `N` bytes, at most eight.
     #[inline]
     pub(crate) fn uint<const N: usize>(&mut self) -> Option<u64> {
         let mut wide = [0; 8];
@@ -267,7 +267,7 @@ impl<'a> Cursor<'a> {
         for index in 0..10 {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7F);
-            // Only one bit of the tenth byte may be set, because a value has 64 bits.
+            // Only the lowest bit of the tenth byte may be set, because a value has 64 bits.
             if index == 9 && bits > 1 {
                 return None;
             }

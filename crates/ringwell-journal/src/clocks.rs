@@ -1,9 +1,9 @@
 //! The clocks of a machine, which are recorded together with shard time when a group is sealed.
 //!
-//! Shard time never goes back and never jumps, so it may differ from the calendar time. Each group
-//! therefore also contains the time since the machine booted and the wall clock. The time since
-//! boot advances evenly, but an operator or a time server may set the wall clock at any time.
-//! Source: docs/spec/journal.md, "Clocks".
+//! Shard time never goes back, and never jumps while the shard serves requests, so it may differ
+//! from the calendar time. Each group therefore also contains the time since the machine booted and
+//! the wall clock. The time since boot advances evenly, but an operator or a time server may set
+//! the wall clock at any time. Source: docs/spec/journal.md, "Clocks".
 
 use ringwell_core::Millis;
 
@@ -29,7 +29,7 @@ impl Clocks {
         shifted(at, self.shard_offset.saturating_neg())
     }
 
-    /// Returns the shard time at this time since boot.
+    /// Returns the shard time at the time since boot `since_boot`.
     #[must_use]
     pub fn shard(&self, since_boot: Millis) -> Millis {
         shifted(since_boot, self.shard_offset)
@@ -90,13 +90,13 @@ pub struct Noted {
 }
 
 /// Returns the wall clock minus shard time at the moment when a group with the clocks `then` was
-/// sealed, corrected by clocks that were recorded later. If the wall clock was corrected later, its
-/// last setting applies to all events since the boot. `now` contains the current clocks. A group of
-/// format 1 has no clocks. For such a group, shard time is used as the wall clock.
+/// sealed. If the wall clock was set again later in the same boot, its last setting applies to all
+/// events of this boot. `now` contains the current clocks. A group of format 1 has no clocks. For
+/// such a group, shard time is used as the wall clock.
 ///
-/// The last setting of an earlier boot counts as wrong if it is far from the current setting, but a
-/// setting of a still earlier boot is close to the current one. In this case, the current setting
-/// applies.
+/// This difference between the clocks counts as wrong for an earlier boot if it is more than
+/// [`BELIEF`] away from the current difference, although a difference that was recorded before that
+/// boot is within this limit. In this case, the current difference is returned.
 pub fn wall_less_shard(
     then: Option<Clocks>,
     now: Option<Clocks>,
@@ -117,13 +117,13 @@ pub fn wall_less_shard(
     if is_wrong { current } else { lead }
 }
 
-/// Like [`wall_less_shard`], for an event at the shard time `at` that was recorded at
-/// `recorded_at`, in a group with the clocks `then`. `noted` contains the clocks recorded by all
-/// shards of the node. If the event belongs to an earlier boot than the group, the clocks of that
-/// boot apply. A boot begins at a later shard time than any that was recorded before the boot. The
-/// boot of the event therefore did not begin after `at`. Returns `None` if the clocks of the
-/// event's boot were dropped with old history, because shard time may have jumped by any amount
-/// since.
+/// Like [`wall_less_shard`], but for an event that happened at the shard time `at` and was recorded
+/// at `recorded_at`, in a group with the clocks `then`. `noted` contains the clocks recorded by all
+/// shards of the node. If the event belongs to an earlier boot than the group, the clocks of the
+/// earlier boot apply. When a boot begins, shard time is later than any time recorded in earlier
+/// boots. The event therefore belongs to a boot that began at or before `at`. Returns `None` if the
+/// clocks of the event's boot were dropped with old history. Later clocks cannot replace them,
+/// because shard time may have jumped by any amount since.
 pub fn wall_less_shard_at(
     (at, recorded_at): (Millis, Millis),
     then: Option<Clocks>,
@@ -152,8 +152,9 @@ pub fn wall_before(
     after.began_after(at).then(|| shifted(began, shift))
 }
 
-/// Returns the first clocks noted after an event at the shard time `at`, or the clocks of the
-/// event's record if there are none.
+/// Returns the first clocks that were recorded after an event at the shard time `at` and before
+/// `recorded_at`. If there are none, returns `then`, the clocks of the group that contains the
+/// event.
 fn clocks_after(
     (at, recorded_at): (Millis, Millis),
     then: Option<Clocks>,
@@ -163,10 +164,10 @@ fn clocks_after(
     between.min_by_key(|noted| noted.at).map(|noted| noted.clocks).or(then)
 }
 
-/// The time for which a wall clock that jumped forward is not yet used to compute the age of
-/// history. The clock counts as jumped if it was set forward while the machine was running, or if,
-/// when the machine booted, it was ahead of the last recorded time by more than this. The delay is
-/// needed because dropped history cannot be restored.
+/// The delay after which a wall clock that jumped forward is used to compute the age of history.
+/// The clock counts as jumped if it was set forward while the machine was running. It also counts
+/// as jumped if it was ahead of the last recorded time by more than this delay when the machine
+/// booted. The delay is needed because dropped history cannot be restored.
 pub const BELIEF: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// Returns the wall-clock time at the shard time `now`, corrected to a time that is trusted for

@@ -9,8 +9,8 @@ use std::ops::Range;
 use crate::frame::{FrameHeader, place_in_frame};
 use crate::record::{DecodeError, Record, Records};
 
-/// The minimum length of parameters that can be erased. With only four bytes, the unchanged
-/// checksum would require the original bytes.
+/// The minimum length of parameters that can be erased. If the parameters had only four bytes, no
+/// other four bytes would give the same checksum.
 pub const ERASABLE_BYTES_MIN: usize = PATCH_BYTES + 1;
 
 /// The prefix of erased parameters that are long enough for it. It is the name of a parameter that

@@ -1,10 +1,10 @@
 //! The open group, and the sealed groups that wait to be stored.
 //!
-//! Independent of how groups are stored. Sealed groups are numbered without gaps, and each contains
-//! its epoch and the hash of the previous group. Any ordered store can therefore be checked for
-//! gaps, duplicates and forks, whether it consists of segment files or is a replicated log with one
-//! message per group. Invariant: group numbers are consecutive, and times and epochs never
-//! decrease. Source: docs/spec/journal.md, "Groups".
+//! This module does not depend on how groups are stored. Sealed groups are numbered without gaps,
+//! and each contains its epoch and the hash of the previous group. Any ordered store can therefore
+//! be checked for gaps, duplicates and forks, whether it consists of segment files or is a
+//! replicated log with one message per group. Invariant: group numbers are consecutive, and times
+//! and epochs never decrease. Source: docs/spec/journal.md, "Groups".
 
 use ringwell_core::{Millis, Position};
 
@@ -57,7 +57,7 @@ pub struct GroupHeader {
 }
 
 impl GroupHeader {
-    /// Whether the header by itself is valid, whatever groups surround it.
+    /// Whether the header is valid on its own, regardless of the groups before and after it.
     pub(crate) fn is_sane(&self) -> bool {
         let len = usize::try_from(self.body_len);
         // The number and the epoch must be below their maximum, so that later groups can have
@@ -119,7 +119,7 @@ impl Tip {
     pub const FIRST: Self =
         Self { next_n: 1, prev_hash: 0, epoch: 0, last_at: Millis::ZERO, clocks: None };
 
-    /// Returns the tip after the group `header`.
+    /// Returns the tip after the group with the header `header`.
     #[must_use]
     pub fn after(header: &GroupHeader) -> Self {
         Self {
@@ -244,8 +244,8 @@ impl Writer {
         self.body.len() >= GROUP_FULL_BYTES
     }
 
-    /// Whether records of `bytes` bytes in total ([`Record::bytes_max`]) still fit in the open
-    /// group.
+    /// Whether `bytes` more bytes of records still fit in the open group. [`Record::bytes_max`]
+    /// limits the size of one record.
     #[inline]
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {

@@ -3,7 +3,7 @@
 //! A shard appends **records** to the open **group**. When a group is sealed, it gets the next
 //! number `n`, counted from 1, and the hash of the previous group. While one group is being stored,
 //! the next one collects records. A group that is stored in a file is a **frame** in a **segment**.
-//! A **snapshot** limits the count of frames that must be read at startup.
+//! A **snapshot** limits the number of frames that must be read at startup.
 //!
 //! The crate takes bytes and returns bytes. It does not depend on files, clocks, threads or the
 //! allocation rules. All input is checked, even input that this version wrote. Invalid input leads

@@ -66,7 +66,7 @@ fn encode(author: &Author, header: &GroupHeader, packing: u32, body: &[u8]) -> V
     let is_whole = packing != PLAIN || body.len() == header.body_len as usize;
     assert!(
         is_whole && body.len() <= BODY_BYTES_MAX,
-        "the header contains a different body length"
+        "the body's length differs from the header's, or exceeds the limit"
     );
     let mut out = Vec::with_capacity(HEADER_BYTES + body.len());
     out.extend_from_slice(&MAGIC);
@@ -79,7 +79,7 @@ fn encode(author: &Author, header: &GroupHeader, packing: u32, body: &[u8]) -> V
     out.extend_from_slice(&header.body_len.to_le_bytes());
     out.extend_from_slice(&header.body_crc.to_le_bytes());
     out.extend_from_slice(&header.prev_hash.to_le_bytes());
-    // A boot of zero stands for no clocks.
+    // A boot of zero means that the group has no clocks.
     let clocks = header.clocks.map_or([0; CLOCKS_BYTES], |clocks| clocks.encode());
     out.extend_from_slice(&clocks);
     out.extend_from_slice(&packing.to_le_bytes());
@@ -157,7 +157,7 @@ fn read_header(head: &[u8]) -> Option<(Author, GroupHeader, u32)> {
 impl fmt::Display for MessageFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Foreign => "it was not written by this version of Ringwell",
+            Self::Foreign => "this version of Ringwell cannot read it",
             Self::Damaged => "it has changed since it was written",
         })
     }

@@ -16,13 +16,14 @@ use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 use crate::bytes::Scratch;
 use crate::clocks::Clocks;
 
-/// The maximum size in bytes of a record's parameters: both slices and the `&` between them.
+/// The maximum size in bytes of a record's parameters: both slices of `params` and the `&` between
+/// them.
 pub const PARAMS_BYTES_MAX: usize = 16 * 1024;
 
 /// The maximum size in bytes of a record without its parameters.
 pub const RECORD_OVERHEAD_MAX: usize = Scratch::BYTES;
 
-/// One row of a repeatable batch.
+/// Identifies one row of a repeatable batch, which is a batch with an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
     /// A digest of the client's idempotency key.
@@ -31,7 +32,7 @@ pub struct RowKey {
     pub row: u16,
 }
 
-/// An event of a shard, at `at` in shard time.
+/// An event in a shard, at the shard time `at`.
 ///
 /// `slot` is a hint: the index of the number's slot in the shard when the record was written.
 /// `previous` is the position of the previous record of the same number, so that a number's history
@@ -108,8 +109,8 @@ pub enum Record<'a> {
         /// number.
         number: Option<PromoNumber>,
     },
-    /// A copy of an allocation that is still the newest of its number, written because the
-    /// original's segment is about to be dropped.
+    /// A copy of a number's newest allocation, written because the segment that contains the
+    /// original is about to be dropped.
     Carry {
         /// The time when the copy was written.
         at: Millis,

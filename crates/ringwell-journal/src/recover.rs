@@ -175,7 +175,7 @@ pub struct SegmentInfo {
 /// cannot read a record of a frame.
 ///
 /// # Errors
-/// [`RecoverError`]. The shard must not start then.
+/// [`RecoverError`]. If this error is returned, the shard must not start.
 ///
 /// # Panics
 /// Panics only if an invariant of the journal is broken.
@@ -368,7 +368,7 @@ where
             self.frames += 1;
         }
         self.tip = Tip::after(&frame.group);
-        assert!(self.tip.next_n == n + 1, "the numbers of frames have a gap");
+        assert!(self.tip.next_n == n + 1, "frame numbers are not consecutive");
         self.doubt = None;
         Ok(())
     }
@@ -451,8 +451,8 @@ where
         })
     }
 
-    /// Checks that the journal reaches the end of the snapshot, because otherwise positions would
-    /// be used twice.
+    /// Checks that the journal reaches the last frame that the snapshot may cover. Otherwise, new
+    /// records would get positions that are already in use.
     fn check_end(&self) -> Result<(), RecoverError<S::Error>> {
         let needed = self.plan.snapshot.map_or(0, |mark| mark.through);
         let through = needed.max(self.plan.from.saturating_sub(1));

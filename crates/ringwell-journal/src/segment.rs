@@ -1,10 +1,10 @@
 //! The head of a segment, which identifies the journal and the part of it that the segment
 //! contains.
 //!
-//! The head is the first block of the segment's file, and frames follow. Each time a file is used
-//! for a segment, its head gets a different salt, which distinguishes the new frames from old ones.
-//! The salt also identifies the startup of the process that began the segment. Source:
-//! docs/spec/journal.md, "Segments".
+//! The head is the first block of the segment's file, and frames follow. Files are reused for later
+//! segments. The head of each segment therefore contains a different salt, which distinguishes the
+//! segment's frames from older frames in the file. The salt also identifies the startup of the
+//! process that began the segment. Source: docs/spec/journal.md, "Segments".
 
 use std::fmt;
 
@@ -18,8 +18,8 @@ use crate::group::Tip;
 /// The size of a segment's head in bytes; the first frame follows.
 pub const SEGMENT_HEADER_BYTES: usize = BLOCK_BYTES;
 
-/// The format that this version writes, which is also the newest format that it reads. Format 1
-/// contained no clocks.
+/// The format that this version writes, which is also the newest format that it reads. Format 1 did
+/// not record clock offsets.
 pub const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"RPsegmnt";
@@ -37,19 +37,19 @@ pub struct SegmentHeader {
     pub journal: [u8; 16],
     /// The number of the segment, counted from one. The file is named after it.
     pub segno: u64,
-    /// Distinguishes new frames in the file from old ones. The value was computed by [`salt`] when
-    /// the segment was begun.
+    /// Distinguishes the segment's frames from older frames in the file. The value was computed by
+    /// [`salt`] when the segment was begun.
     pub salt: u64,
-    /// The end of the journal before the first frame. `tip.next_n` is the number of the first
-    /// frame.
+    /// The end of the journal just before the segment's first frame. `tip.next_n` is the number of
+    /// the first frame.
     pub tip: Tip,
     /// The length of the file when it was first used for this segment. The file may be shortened
-    /// only after the block of [`encode_end`] has been written. `None` if the head was written by a
-    /// version that did not record the length.
+    /// only after the block that [`encode_end`] returns has been written. `None` if the head was
+    /// written by a version that did not record the length.
     pub file_bytes: Option<u64>,
 }
 
-/// The first block is not the head of a segment.
+/// The reason why the first block is not a valid head of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentFault {
     /// The block does not begin with the magic bytes of a head.
@@ -178,8 +178,8 @@ impl SegmentHeader {
 }
 
 /// Returns the block that marks the end of a segment when the segment's file is cut before frame
-/// `n`. The block replaces the first block of frame `n`, which was never completely written. Then
-/// the file is truncated.
+/// `n`. The block replaces the first block of frame `n`, which was never completely written. The
+/// caller then truncates the file after this block.
 ///
 /// # Panics
 /// Panics only if an invariant of the journal is broken.

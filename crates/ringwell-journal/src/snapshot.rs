@@ -6,7 +6,7 @@
 //! taken in pieces while the shard continues to hand out numbers. An entry is used only if the
 //! journal has no newer record of its number, so the entries need not be consistent with each
 //! other. A snapshot must not be published until every record that it may include has been stored.
-//! See [`Snapshot::through`]. This module does not depend on files. Source: docs/spec/journal.md,
+//! See [`Snapshot::through`]. This module does no file I/O. Source: docs/spec/journal.md,
 //! "Snapshots".
 
 mod reader;
@@ -23,8 +23,8 @@ use crate::place::position_parts;
 use crate::record::RowKey;
 use crate::recover::SnapshotMark;
 
-/// The format that this version writes, which is also the newest format that it reads. Format 1
-/// contained no clocks.
+/// The format that this version writes, which is also the newest format that it reads. Format 1 did
+/// not record clock offsets.
 pub const SNAPSHOT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"RPsnapsh";
@@ -32,7 +32,8 @@ const MAGIC: [u8; 8] = *b"RPsnapsh";
 const HEADER_BYTES: usize = PLAIN_HEADER_BYTES + 16;
 const PLAIN_HEADER_BYTES: usize = 96;
 const CHUNK_HEADER_BYTES: usize = 16;
-/// The length in bytes at which a chunk is closed. Readers accept chunks twice as long.
+/// The length in bytes at which a chunk is closed. Readers accept chunks of up to twice this
+/// length.
 const CHUNK_BYTES: usize = 256 * 1024;
 const CHUNK_BYTES_MAX: usize = 2 * CHUNK_BYTES;
 
@@ -51,12 +52,12 @@ pub struct SnapshotHeader {
     pub epoch: u64,
     /// The shard time at which the snapshot was begun.
     pub created_at: Millis,
-    /// The newest recorded time when the snapshot was begun. Shard time never goes below it.
+    /// The newest time that the journal contained when the snapshot was begun. Shard time never
+    /// goes below it.
     pub last_at: Millis,
-    /// The approximate count of number entries that follow, which may be used only to reserve
-    /// memory.
+    /// The approximate count of number entries that follow. Use it only to reserve memory.
     pub numbers: u64,
-    /// The clocks when the snapshot was begun, or `None` in format 1.
+    /// The clock offsets when the snapshot was begun, or `None` in format 1.
     pub clocks: Option<Clocks>,
 }
 
@@ -123,7 +124,7 @@ pub struct ForeignTimeEntry {
     pub local_at: Millis,
 }
 
-/// A hold: nothing is handed out before `until`.
+/// A hold: no number is handed out before `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldEntry {
     /// The pool, or `None` for all pools of the shard.
@@ -159,12 +160,12 @@ mod kind {
 const NUMBER_BYTES: usize = 5;
 const LONG_NUMBER_BYTES: usize = 7;
 
-/// An entry of a chunk. It has a fixed width, and every value has only one encoding.
+/// An entry in a chunk. It has a fixed width, and every value has only one encoding.
 pub trait Entry: Sized {
     /// The number that marks chunks of this kind.
     const KIND: u32;
-    /// The number that marks chunks with longer entries. Each of these entries has two more bytes,
-    /// so that it can contain a number of any country.
+    /// The number that marks chunks whose entries contain long number codes. These entries are two
+    /// bytes wider than [`Self::BYTES`], so that they can contain a number with any country code.
     const LONG_KIND: u32;
     /// The width of an entry in bytes.
     const BYTES: usize;
@@ -178,12 +179,12 @@ pub trait Entry: Sized {
         0
     }
 
-    /// Appends exactly [`Self::BYTES`] bytes, or two more if `number_bytes` is the size of a longer
-    /// number.
+    /// Appends exactly [`Self::BYTES`] bytes, or two more if `number_bytes` is the size of a long
+    /// code.
     fn encode(&self, number_bytes: usize, out: &mut Vec<u8>);
 
-    /// Reads an entry back. The length of `bytes` shows whether the entry has room for a longer
-    /// number. Returns `None` if `bytes` contain no valid entry.
+    /// Reads an entry back. The length of `bytes` shows whether the number's code is long. Returns
+    /// `None` if `bytes` contain no valid entry.
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
@@ -242,7 +243,7 @@ pub(crate) struct PoollessAnswer(AnswerEntry);
 
 impl Entry for PoollessAnswer {
     const KIND: u32 = kind::ANSWERS;
-    /// There is no separate kind for longer numbers: the writer uses [`AnswerEntry`] for them.
+    /// There is no separate kind for long codes: the writer uses [`AnswerEntry`] for them.
     const LONG_KIND: u32 = kind::ANSWERS;
     const BYTES: usize = AnswerEntry::BYTES - 8;
 

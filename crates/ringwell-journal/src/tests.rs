@@ -1,5 +1,5 @@
-//! Tests with the committed journals in `fixtures/journal`: all of them are still readable, and
-//! this version writes exactly the bytes of `v2`, `v3` and `v4`.
+//! Tests with the sample journals that are checked in under `fixtures/journal`. All of them are
+//! still readable, and this version writes exactly the bytes of `v2`, `v3` and `v4`.
 
 use std::convert::Infallible;
 
@@ -162,7 +162,7 @@ fn groups(&Fixture { clocks, numbers: number, forgotten, .. }: &Fixture) -> Vec<
     groups.extend(writer.seal(Vec::new()));
 
     let mut writer = Writer::new(writer.tip().raise_epoch());
-    // The machine was rebooted, and its wall clock was corrected.
+    // Simulates a reboot of the machine and a correction of its wall clock.
     if let Some(clocks) = clocks {
         writer.set_clocks(Clocks { boot: 0xB008, wall_offset: -7, ..clocks });
     }

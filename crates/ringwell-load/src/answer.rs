@@ -1,8 +1,8 @@
 //! Finds the end and the contents of an answer by scanning its bytes.
 //!
-//! To count the rows of a kind, the scan counts a text that occurs exactly once in each such row.
-//! Parsing the JSON would take the client more CPU time than the server needs for the whole batch.
-//! The client therefore parses JSON only if it writes a history (`history.rs`).
+//! To count the rows of a kind, the scan counts the occurrences of a text that appears exactly once
+//! in each such row. Parsing the JSON would take the client more CPU time than the server needs for
+//! the whole batch. The client therefore parses JSON only if it writes a history (`history.rs`).
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
-//! The clocks of this process as plain numbers.
+//! Reads the machine's clocks, and the CPU time of this process, as integers.
 //!
-//! Times are nanoseconds of `CLOCK_MONOTONIC`. All processes on a machine share this clock, so the
-//! histories of several clients can be joined. `std::time::Instant` reads the same clock but does
-//! not reveal its value.
+//! Unless stated otherwise, times are nanoseconds of `CLOCK_MONOTONIC`. All processes on a machine
+//! share this clock, so the histories of several clients can be joined. `std::time::Instant` reads
+//! the same clock but does not reveal its value.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -36,7 +36,7 @@ pub(crate) fn as_seconds(ns: u64) -> f64 {
 }
 
 fn nanos(time: Timespec) -> u64 {
-    // These clocks start at 0 and never decrease.
+    // The monotonic clock and the CPU time start at 0 and never decrease.
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

@@ -1,12 +1,13 @@
-//! Compares two runs, and estimates how certain their difference is.
+//! Compares two runs, A and B, and estimates how certain their difference is.
 //!
 //! Method: percentile bootstrap. Each run's intervals are resampled 2,000 times: each sample draws,
 //! with replacement, as many intervals as the run has. For each sample, the rate, the percentiles
-//! and the mean are computed from the sums of its intervals' counts and histograms. The 95 %
-//! confidence interval ranges from the 2.5th to the 97.5th percentile of the ratio B / A over all
-//! samples. Intervals are treated as independent. If a disturbance (a warm-up, another program)
-//! lasts longer than an interval, the true uncertainty is larger than the computed one. The same
-//! random samples are drawn each time, so that repeated comparisons give the same result.
+//! and the mean are computed from the sums of its intervals' counts and histograms. For each
+//! figure, the 95 % confidence interval ranges from the 2.5th to the 97.5th percentile of the ratio
+//! B / A over all samples. Intervals are treated as independent. If a disturbance (a warm-up,
+//! another program) lasts longer than an interval, the true uncertainty is larger than the computed
+//! one. The same random samples are drawn each time, so that repeated comparisons give the same
+//! result.
 
 use std::fmt::Write as _;
 
@@ -24,7 +25,7 @@ const SEED: u64 = 0x5EED;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
     /// A run is too short.
-    #[error("a run has fewer than {INTERVALS_MIN} whole intervals: measure longer")]
+    #[error("a run has fewer than {INTERVALS_MIN} whole intervals: measure for longer")]
     TooShort,
     /// A run has no answer with status 200.
     #[error("a run got no answer with status 200: there is nothing to compare")]
@@ -95,7 +96,8 @@ pub fn compare(a: &Outcome, b: &Outcome) -> Result<Comparison, CompareError> {
     Ok(Comparison { lines, differences: differences(a, b) })
 }
 
-/// The figures that are compared; the first is a rate, the others are latencies in microseconds.
+/// The figures that are compared. The first is a rate. The others are latencies, which are computed
+/// in microseconds and shown in milliseconds.
 const NAMES: [&str; 6] = ["batches/s", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "mean ms"];
 const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
@@ -151,7 +153,7 @@ fn differences(a: &Outcome, b: &Outcome) -> Vec<String> {
     if a == b { Vec::new() } else { vec![format!("A: {a}"), format!("B: {b}")] }
 }
 
-/// A small random number generator (splitmix64); the choice of intervals need not be unpredictable.
+/// A small random number generator (splitmix64); the choice of intervals may be predictable.
 struct Random(u64);
 
 impl Random {

@@ -147,8 +147,8 @@ pub fn add_journal(history: &Path, node: &str, lines: impl BufRead) -> Result<u6
     })
 }
 
-/// Appends the final state to `history`. `lines` are the output of `ringwell journal replay
-/// --json`. Returns the count of appended lines.
+/// Appends the final state of `node` to `history`. `lines` are the output of
+/// `ringwell journal replay --json`. Returns the count of appended lines.
 ///
 /// # Errors
 /// The same as for [`add_journal`].

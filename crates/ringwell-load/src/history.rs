@@ -30,7 +30,7 @@ pub(crate) struct History {
     file: Mutex<BufWriter<File>>,
 }
 
-/// The contents of the first line.
+/// The contents of a history's first line.
 #[derive(Clone, Debug)]
 pub(crate) struct Heading {
     pub(crate) mode: &'static str,
@@ -223,7 +223,7 @@ impl<'a> Scribe<'a> {
         if self.lines.len() >= BUFFER_BYTES { self.hand_over() } else { Ok(()) }
     }
 
-    /// Writes the lines to the history.
+    /// Writes the buffered lines to the history.
     pub(crate) fn hand_over(&mut self) -> io::Result<()> {
         self.history.append(&self.lines)?;
         self.lines.clear();

@@ -2,7 +2,7 @@
 //! answers and times.
 //!
 //! Speaks HTTP/1.1 like any other client, and shares no code with the server. Owns the generator's
-//! sockets, clocks and files. Independent of command lines.
+//! sockets, clocks and files. Does not read the command line.
 //!
 //! In an open loop, the latency of a batch is measured from the time at which the batch was due,
 //! not from the time at which it could be sent. If a server stalls, the latencies therefore include

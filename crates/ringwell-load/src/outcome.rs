@@ -25,9 +25,9 @@ pub struct Outcome {
     pub seconds: f64,
     /// All counts, including answers that arrived after the last batch was sent.
     pub counts: Counts,
-    /// Answers per second with status 200, within `seconds`.
+    /// Answers with status 200 per second, measured over `seconds`.
     pub batches_per_second: f64,
-    /// Rows per second that got a number, within `seconds`.
+    /// Rows with a number per second, measured over `seconds`.
     pub rows_per_second: f64,
     /// Latencies of answers with status 200, and of timeouts.
     pub latency: Latency,
@@ -54,15 +54,15 @@ pub struct Setting {
     pub rate: Option<f64>,
     /// The time in seconds during which the rate, or the number of connections, rises from 0.
     pub ramp_seconds: f64,
-    /// The count of requested spikes, which are periods with a higher rate.
+    /// The count of requested spikes: periods in which the rate is multiplied.
     pub spikes: usize,
     /// The way in which pools were chosen for rows.
     pub spread: Spread,
     /// The count of pools among which rows were distributed.
     pub pools: usize,
-    /// Rows of each batch.
+    /// Rows in each batch.
     pub rows: usize,
-    /// Kept-alive connections.
+    /// Keep-alive connections.
     pub connections: usize,
     /// Threads of the generator.
     pub threads: usize,

@@ -18,7 +18,7 @@ pub enum Pace {
     Open {
         /// Batches per second, over all connections together.
         rate: f64,
-        /// The periods with a higher rate.
+        /// The periods in which the rate is multiplied.
         spikes: Vec<Spike>,
     },
 }

@@ -42,7 +42,7 @@ impl fmt::Display for Number {
     }
 }
 
-/// The data of a ring pool that a client needs.
+/// The data about a ring pool that a client needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
     /// The pool's id in the API.
@@ -78,7 +78,7 @@ pub enum PoolsError {
     Line {
         /// The file.
         path: PathBuf,
-        /// The line, and its error.
+        /// The error, which contains the line's number.
         source: csv::Error,
     },
     /// A pool has an invalid key or lifetime.

@@ -39,7 +39,7 @@ pub(crate) struct Batches {
     head: String,
 }
 
-/// The data about one row of a batch that is written to a history.
+/// The data that a history contains about one row of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) pool: u64,

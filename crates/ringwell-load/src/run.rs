@@ -20,7 +20,7 @@ use crate::tally::Counts;
 use crate::target::Target;
 use crate::worker::{Seen, Shared, Worker};
 
-/// The batches of a run, and their destination.
+/// The settings of a run: its batches, and the endpoints to which they are sent.
 #[derive(Clone, Debug)]
 pub struct LoadPlan {
     /// The endpoints, to which connections are assigned in turn.
@@ -29,7 +29,7 @@ pub struct LoadPlan {
     pub pools: Vec<Pool>,
     /// The way in which pools are chosen for rows.
     pub spread: Spread,
-    /// Rows of each batch, 1 or more.
+    /// Rows in each batch, 1 or more.
     pub rows: usize,
     /// The method that determines when batches are sent.
     pub pace: Pace,
@@ -37,7 +37,7 @@ pub struct LoadPlan {
     pub ramp: Duration,
     /// The time during which batches are sent.
     pub duration: Duration,
-    /// The count of kept-alive connections, at least one per thread.
+    /// The count of keep-alive connections, at least one per thread.
     pub connections: usize,
     /// Threads, 1 or more.
     pub threads: usize,
@@ -95,7 +95,7 @@ pub struct Progress {
     pub elapsed: f64,
     /// The requested duration in seconds.
     pub duration: f64,
-    /// Answers per second with status 200, in the last interval.
+    /// Answers with status 200 per second, in the last interval.
     pub batches_per_second: f64,
     /// Latencies of the last interval.
     pub latency: Latency,
@@ -182,7 +182,8 @@ fn work(
             return Ok(());
         }
     };
-    // If the report cannot be sent, its receiver has already ended, and the run does not start.
+    // The report can be lost only if another thread could not connect. In that case, the run does
+    // not start.
     let _ = ready.send(Ok(()));
     on_start.recv().map_or(Ok(()), |start_ns| worker.run(start_ns, seen))
 }

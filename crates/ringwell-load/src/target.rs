@@ -37,7 +37,7 @@ impl FromStr for Target {
         }
         if text.starts_with("https://") {
             return Err(
-                "https is not supported: use the server's own address, not that of a TLS proxy",
+                "https is not supported: use an address on which the server accepts plain HTTP",
             );
         }
         let rest = text.strip_prefix("http://").unwrap_or(text);
@@ -46,7 +46,7 @@ impl FromStr for Target {
             return Err("must not contain a user or a password: the API needs only pools' keys");
         }
         if !path.is_empty() {
-            return Err("specify only the host and the port: the API determines the path");
+            return Err("must not contain a path: specify only the host and the port");
         }
         let port = authority.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
         match port {
@@ -78,7 +78,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// The value of the header `Host`.
+    /// The value of the `Host` header.
     pub(crate) fn host(&self) -> &str {
         match &self.0 {
             TargetAddress::Tcp(authority) => authority,
@@ -137,8 +137,8 @@ impl Endpoint {
         }
     }
 
-    /// Opens a blocking connection for consecutive requests. Connecting, reading and writing have
-    /// time limits.
+    /// Opens a blocking connection for consecutive requests. Each read and each write times out
+    /// after `patience`, as does connecting over TCP.
     pub(crate) fn connect_blocking(&self, patience: Duration) -> io::Result<Box<dyn Blocking>> {
         match self {
             Self::Tcp(address) => {
@@ -172,8 +172,8 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Whether the connection is open. Returns `false` while connecting is in progress, and an
-    /// error if it failed.
+    /// Whether the connection is open. Returns `false` while the connection is being opened, and an
+    /// error if it could not be opened.
     pub(crate) fn is_open(&self) -> io::Result<bool> {
         let (fault, peer) = match self {
             Self::Tcp(stream) => {
@@ -207,7 +207,8 @@ impl Stream {
         }
     }
 
-    /// Registers the stream, so that read and write edges are reported under `token`.
+    /// Registers the stream, so that polls report under `token` when it becomes readable or
+    /// writable.
     pub(crate) fn register(
         &mut self,
         registry: &mio::Registry,

@@ -8,7 +8,7 @@ use crate::request::Spread;
 use crate::run::Progress;
 use crate::tally::Counts;
 
-/// The width of the progress bar in the live line.
+/// The width of the bar in the line that shows the progress of the run.
 const BAR: usize = 16;
 
 impl Outcome {

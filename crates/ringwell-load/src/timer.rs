@@ -10,7 +10,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// Wakes up a poll at a given time of the monotonic clock.
+/// Wakes up a poll at a given time on the monotonic clock.
 #[derive(Debug)]
 pub(crate) struct Timer {
     fd: OwnedFd,
@@ -25,8 +25,8 @@ impl Timer {
         Ok(Self { fd, armed_ns: 0 })
     }
 
-    /// Wakes the poll at `at_ns`. The timer need not be read after it has expired, because setting
-    /// it again causes a new edge.
+    /// Wakes the poll at `at_ns`. The timer need not be read after it has expired: once set again,
+    /// it wakes the poll again.
     pub(crate) fn set(&mut self, at_ns: u64) -> io::Result<()> {
         if self.armed_ns == at_ns {
             return Ok(());

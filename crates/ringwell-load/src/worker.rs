@@ -25,7 +25,7 @@ use crate::tally::{Counts, Failure, Latencies, Tally};
 use crate::target::Endpoint;
 use crate::timer::Timer;
 
-/// Answers up to this length can be read with one call and processed in place.
+/// Answers up to this length can be read with one system call and processed in place.
 const BUFFER_BYTES: usize = 256 * 1024;
 /// The maximum number of events that one poll returns.
 const EVENTS: usize = 1_024;
@@ -36,7 +36,7 @@ const RECONNECT_NS: u64 = 50_000_000;
 /// If the next batch is due within this time, the thread does not sleep, because waking up takes
 /// about this long.
 const SPIN_NS: u64 = 60_000;
-/// The time for which the generator waits for answers in progress after SIGINT.
+/// After SIGINT, the generator waits this long for the answers to batches in flight.
 const STOP_NS: u64 = 1_000_000_000;
 /// The maximum number of attempts to send a batch.
 const TRIES: u32 = 4;
@@ -73,7 +73,7 @@ pub(crate) struct Worker<'a> {
     /// For each connection, the attempt in flight, if the run writes a history.
     attempts: Vec<Option<Attempt>>,
     idle: VecDeque<usize>,
-    /// Connections that have not begun to send, during the ramp of a closed loop.
+    /// During the ramp of a closed loop, the connections that have not begun to send.
     waiting: VecDeque<usize>,
     busy: usize,
     /// The index of the next batch.
@@ -88,7 +88,8 @@ impl<'a> Worker<'a> {
     /// Opens the thread's share of the connections.
     ///
     /// # Errors
-    /// The error, with the index of the endpoint that accepted no connection.
+    /// The index of the endpoint to which no connection could be opened (0 for other failures), and
+    /// the error.
     pub(crate) fn connect(
         shared: &'a Shared<'a>,
         thread: usize,
@@ -179,12 +180,12 @@ impl<'a> Worker<'a> {
 
     fn report(&mut self, interval: u64, seen: &Sender<Seen>) {
         let (counts, latencies) = self.tally.take();
-        // The receiver ends early only if the run has already failed elsewhere.
+        // The receiver is dropped early only if the run has already failed elsewhere.
         let _ = seen.send(Seen { interval, counts, latencies });
     }
 
-    /// Returns the time for which a poll may wait for events. Also sets the timer to the time when
-    /// the next batch is due, because a poll's wait is only accurate to a millisecond.
+    /// Returns the time for which a poll may wait for events. Also sets the timer to expire shortly
+    /// before the next batch is due, because a poll's timeout is accurate only to a millisecond.
     fn wait_for(&mut self, now: u64, until: u64, feed: &Feed) -> io::Result<Duration> {
         let until = until.max(now);
         let Some(due) = feed.next_ns().filter(|_| !self.idle.is_empty()) else {
@@ -214,7 +215,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Makes the next new batch.
+    /// Creates the next batch that is not a retry.
     fn make(&mut self) -> (Request, Option<Attempt>) {
         let index = self.next;
         self.next += 1;

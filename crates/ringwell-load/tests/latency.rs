@@ -110,7 +110,7 @@ fn a_delay_of_20_ms_is_reported_as_20_ms_in_both_loops() {
         let outcome = measure(&LoadPlan { pace, ..plan(address) });
         let latency = outcome.latency;
         assert!(latency.min_us >= 19_990.0, "{latency:?}");
-        // A busy machine may delay answers, but it does not double the latency of half of them.
+        // A busy machine may delay answers, but it does not double the median latency.
         assert!(latency.p50_us < 40_000.0, "{latency:?}");
         assert_eq!(outcome.counts.failures(), 0, "{:?}", outcome.counts);
         let ok = outcome.counts.ok();

@@ -1,11 +1,11 @@
 //! The frames that shards of different processes exchange, and the checks on received frames.
 //!
-//! Owns the encoding of versions 1 to 3 of the frames. Version 2 adds numbers of all countries, and
-//! version 3 lets a caller report unanswered numbers of repeatable rows. A frame has the lowest
-//! version that can express its contents. Independent of the transport over HTTP, of connections,
-//! of the cluster secret, and of the owners of pools. Invariants: no input makes a reader panic, or
-//! allocate more than a small multiple of the input's length; each value has exactly one encoding;
-//! a truncated frame is refused. Source: docs/spec/link.md.
+//! Owns the encoding of versions 1 to 3 of the frames. Version 2 adds numbers of all countries.
+//! Version 3 lets a caller report unanswered numbers that clients can request again. A frame has
+//! the lowest version that can express its contents. Independent of the transport over HTTP, of
+//! connections, of the cluster secret, and of the owners of pools. Invariants: no input makes a
+//! reader panic, or allocate more than a small multiple of the input's length; each value has
+//! exactly one encoding; a truncated frame is refused. Source: docs/spec/link.md.
 
 use core::ops::Range;
 
@@ -64,8 +64,9 @@ const HEAD_BYTES_MAX: usize = 64;
 /// The minimum length of a row: one byte each for the flags, the pool, the row's index, and the
 /// lengths of the two parts of the parameters.
 const ROW_BYTES_MIN: usize = 5;
-/// The maximum length of a row without its parameters: the fields of [`ROW_BYTES_MIN`] at their
-/// maximum lengths, and the visitor. The lengths of the two parts of the parameters fit in 32 bits.
+/// The maximum length of a row without its parameters: the fields listed for [`ROW_BYTES_MIN`],
+/// each at its maximum length, and the visitor's id. The lengths of the two parts of the parameters
+/// fit in 32 bits.
 const ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX + 3 + 2 * 5 + 16;
 /// The minimum length of a row's answer: only its kind.
 const ANSWER_ROW_BYTES_MIN: usize = 1;
@@ -149,7 +150,7 @@ pub enum RowAnswer {
     Late,
     /// The owner's queue is full.
     Busy,
-    /// This shard does not own the pool: one of the two nodes has an old map.
+    /// This shard does not own the pool: either its node or the caller's node has an old map.
     Moved,
 }
 
@@ -165,12 +166,12 @@ pub struct Answer {
     pub rows: Vec<RowAnswer>,
 }
 
-/// Numbers from one answer that never reached a client, so the owner may undo their allocations.
+/// Numbers from one answer. They never reached a client, so the owner may undo their allocations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unanswered {
     /// The shard that handed out the numbers.
     pub shard: u16,
-    /// The time [`Answer::at`] of the answer that contained the numbers.
+    /// [`Answer::at`] of the answer that contained the numbers.
     pub allocated_at: Millis,
     /// Whether the numbers were sent as [`RowAnswer::Kept`]. A node that reads frames only up to
     /// version 2 refuses a frame with such numbers.
@@ -204,7 +205,7 @@ pub fn write_ask<'a>(
 ///
 /// # Errors
 /// Returns a [`FrameError`] for the first rule that `bytes` break. The version is checked before
-/// anything else, see [`FrameError::Version`].
+/// anything else (see [`FrameError::Version`]).
 pub fn read_ask(bytes: &[u8], limits: &Limits) -> Result<(Ask, Vec<ReadRow>), FrameError> {
     let mut frame = Reader::open(bytes, kind::ASK)?;
     let flags = frame.flags("flags", flag::RETRY)?;
@@ -258,7 +259,7 @@ pub fn read_answer(bytes: &[u8], rows_wanted: usize) -> Result<Answer, FrameErro
     Ok(Answer { at, map_version, rows })
 }
 
-/// Appends an *unanswered* frame to `out`: the allocations that reached no client.
+/// Appends to `out` an *unanswered* frame: the allocations that reached no client.
 pub fn write_unanswered(out: &mut Vec<u8>, unanswered: &Unanswered) {
     let version = version_for(unanswered.numbers.iter().copied());
     let version = if unanswered.kept { UNANSWERED_KEPT } else { version };
@@ -296,7 +297,7 @@ pub fn write_ping(out: &mut Vec<u8>, shard: u16) {
     put_varint(out, u64::from(shard));
 }
 
-/// Reads the shard that a ping is for.
+/// Reads a ping and returns the shard to which it was sent.
 ///
 /// # Errors
 /// Returns a [`FrameError`] for the first rule that `bytes` break.

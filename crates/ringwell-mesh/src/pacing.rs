@@ -18,7 +18,7 @@ use core::time::Duration;
 const GAP_FLOOR: Duration = Duration::from_millis(1);
 
 /// The range of the random factor, in thousandths, by which the pause before a ping is multiplied.
-/// If an owner comes back, its callers therefore do not all ping it at the same time.
+/// Because of this factor, the callers of an owner do not all ping it at the same time.
 const JITTER_PERMILLE: core::ops::RangeInclusive<u64> = 800..=1200;
 
 /// The parameters of the pacing. Source of the defaults: docs/spec/pacing.md, "Parameters".
@@ -85,7 +85,7 @@ pub enum Admission {
 /// The reason why rows overflow without being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shed {
-    /// The link is shut, because its owner was slow repeatedly.
+    /// The link is shut, because the owner was repeatedly slow.
     Shut,
     /// Too many sub-requests were already waiting, or the time limit passed before a slot was free.
     Full,
@@ -184,8 +184,8 @@ impl Window {
         }
     }
 
-    /// Gives a free slot to a waiting sub-request. If the result is `true`, the oldest one is in
-    /// flight now and must be sent.
+    /// Gives a free slot to the oldest waiting sub-request. If the result is `true`, that
+    /// sub-request now counts as in flight, and the driver must send it.
     pub fn next_waiting(&mut self) -> bool {
         let goes = self.waiting > 0 && self.has_place();
         if goes {
@@ -205,18 +205,18 @@ impl Window {
 
     /// Reports that a sub-request in flight has not been answered within [`Pacing::slow`]. Call
     /// this method once for each such sub-request, before the sub-request ends. `lag` is the
-    /// current delay of the caller's own loop.
+    /// current delay of the caller's own event loop.
     pub fn slow(&mut self, now: Duration, lag: Duration) {
         if lag <= self.pacing.stall {
             self.cut(now);
         }
     }
 
-    /// Reports that a sub-request ended `took` after it was sent.
+    /// Reports that a sub-request ended. `took` is the time since it was sent.
     ///
     /// A fast answer widens the window. A slow answer, a refusal or a loss narrows it, unless
     /// [`slow`](Self::slow) was already called for this sub-request (`was_told_slow`): each
-    /// sub-request counts only once. `lag` is the current delay of the caller's own loop.
+    /// sub-request counts only once. `lag` is the current delay of the caller's own event loop.
     pub fn ended(
         &mut self,
         now: Duration,
@@ -257,7 +257,7 @@ impl Window {
         }
     }
 
-    /// Records that a ping was sent. The ping must pass through the owner's engine.
+    /// Records that a ping was sent. The ping must wait in the owner's queue like a row.
     /// [`pinged`](Self::pinged) must be called exactly once for it, after [`Pacing::deadline`] at
     /// the latest.
     pub fn ping_sent(&mut self, _now: Duration) {
@@ -266,9 +266,9 @@ impl Window {
         }
     }
 
-    /// Reports that a ping ended `took` after it was sent. A fast ping opens the link with one
-    /// slot. A slow ping doubles the pause before the next one. If the caller itself was delayed
-    /// (`lag`), a slow ping counts for nothing and is repeated after the same pause.
+    /// Reports that a ping ended. `took` is the time since it was sent. A fast ping opens the link
+    /// with one slot. A slow ping doubles the pause before the next one. If the caller itself was
+    /// delayed (`lag`), a slow ping counts for nothing and is repeated after the same pause.
     pub fn pinged(&mut self, now: Duration, took: Duration, ending: Ending, lag: Duration) {
         self.last_ping = Some(took);
         if !self.is_shut() {

@@ -3,7 +3,7 @@
 //! The servers send the messages unencoded, many for each request. If each message is read with its
 //! own request, reading takes several times as long, because the servers then send each message as
 //! base64 in JSON. The consumer may be on a server that is not the stream's leader, so its messages
-//! cannot be trusted. The driver accepts them only as long as they form a chain, and reads the
+//! cannot be trusted. The driver accepts them only as long as they form a hash chain, and reads the
 //! remaining messages one by one. Source: docs/spec/log.md, "JetStream".
 
 use std::ops::Range;
@@ -17,8 +17,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// The time limit for creating the consumer. If the servers' permissions were written for an
-/// earlier release of Ringwell, the servers do not answer the request to create it.
+/// The time limit for creating the consumer. If the permissions on the servers were configured for
+/// an earlier release of Ringwell, the servers do not answer the request to create it.
 const CREATE_MAX: Duration = Duration::from_millis(500);
 
 /// The time within which the next message must arrive.
@@ -27,11 +27,11 @@ const NEXT_MAX: Duration = Duration::from_secs(1);
 /// The time without a request after which the servers remove the consumer.
 const UNUSED_MAX: Duration = Duration::from_secs(10);
 
-/// The number of messages in one request. Two requests are in progress at a time. A message may be
-/// as long as 1 MiB.
+/// The number of messages that one request asks for. Two requests are in progress at a time. A
+/// message is at most 1 MiB long.
 const BATCH: u64 = 64;
 
-/// The number of messages that may wait for the caller.
+/// The maximum number of messages that are waiting for the caller to receive them.
 const QUEUE: usize = 64;
 
 /// Reads the messages at `places` of a stream. If reading fails, the returned receiver ends before

@@ -60,9 +60,9 @@ impl Beats {
         let _ = self.client.flush().await;
     }
 
-    /// Waits until the silence has lasted long enough while the streams answered, or until the
-    /// serving process has reported its end. The result is the last heartbeat that contained a
-    /// time, if one arrived.
+    /// Waits until the silence has lasted long enough, or until the serving process has reported
+    /// its end. The silence does not count while the streams do not answer. Returns the last
+    /// heartbeat that contained a time, if one arrived.
     pub(crate) async fn silence(&self, stream: &Stream) -> Option<Heard> {
         let mut beats = loop {
             match self.client.subscribe(self.subject.clone()).await {

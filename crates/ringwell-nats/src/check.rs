@@ -1,5 +1,5 @@
-//! Checks whether servers and streams can be trusted with journals. Each rule prevents a case in
-//! which answered allocations were lost in tests, by Ringwell's developers or by others. Source:
+//! Checks whether servers and streams can be trusted with journals. Each rule prevents a loss of
+//! answered allocations that occurred in a test by Ringwell's developers or by others. Source:
 //! docs/spec/log.md, "JetStream".
 
 use std::time::Duration;
@@ -28,9 +28,9 @@ const HEADERS_BYTES: usize = 4 << 10;
 /// no ids, so the server never finds duplicates.
 const DUPLICATES_NS: u64 = 100_000_000;
 
-/// Checks the server that the client is connected to, and all servers in the settings. If some
-/// servers cannot be reached, but fewer than half, returns the address and the error of each. The
-/// other servers form a quorum, and startup must not depend on a machine that is down.
+/// Checks the server that the client is connected to, and all servers in the settings. If fewer
+/// than half of the servers are unreachable, returns the address and the error of each unreachable
+/// server. This does not prevent startup, because the other servers form a quorum.
 pub(crate) async fn servers(
     client: &Client,
     settings: &Replicated,
@@ -81,8 +81,8 @@ pub(crate) async fn later((address, error): (String, String)) {
         let Err(error) = server(&address, &varz) else { break };
         tracing::error!(
             %error,
-            "a server of the journals is back and must not be used: stop it, and correct its \
-             configuration before you start it again"
+            "a server of the journals is back, but must not be used: stop it, correct its \
+             configuration or version, and then start it again"
         );
         pause = REMINDER;
     }
@@ -197,7 +197,7 @@ pub(crate) fn stream(
         "mirror",
         "sources",
         "subject_transform",
-        // "async" acknowledges a message before it is flushed to the disk.
+        // With "async", the server acknowledges a message before flushing it to the disk.
         "persist_mode",
     ];
     for setting in must {

@@ -11,7 +11,7 @@ use crate::error::{NatsError, unreached};
 /// server is tried.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
-/// The interval of pings. If a server leaves three pings unanswered, the client closes the
+/// The interval between pings. If a server leaves three pings unanswered, the client closes the
 /// connection to that server.
 const PING_EVERY: Duration = Duration::from_secs(5);
 

@@ -3,8 +3,8 @@
 use ringwell_config::Replicated;
 use serde_json::Value;
 
-/// The version of the servers with which Ringwell is tested: this minor version, with this patch
-/// version or a later one.
+/// The server version with which Ringwell is tested: this minor version, with this patch version or
+/// a later one.
 pub(crate) const VERSION: (u32, u32, u32) = (2, 15, 2);
 
 /// The reason why the servers cannot keep journals.
@@ -84,7 +84,7 @@ pub enum Unfit {
         /// The placement of this process.
         wanted: String,
     },
-    /// A stream has a setting that it must not have.
+    /// A setting of a stream does not have the required value.
     #[error("the stream {stream} has {setting} = {found}, but must have {wanted}")]
     Setting {
         /// The stream's name.

@@ -210,7 +210,8 @@ impl Logs for NatsLogs {
             beats.end().await;
             let _ = done.send(());
         });
-        // If the report fails or takes too long, other processes notice the silence.
+        // If the report fails or takes too long, other processes notice that the heartbeats have
+        // stopped.
         let _ = over.recv_timeout(END_MAX);
     }
 }
@@ -221,7 +222,7 @@ impl fmt::Debug for NatsLogs {
     }
 }
 
-/// Repeats `work` while the servers do not answer, until the time for startup is over.
+/// Repeats `work` while the servers do not answer, for at most [`START_MAX`].
 async fn patiently<T, F: Future<Output = Result<T, NatsError>>>(
     work: impl Fn() -> F,
 ) -> Result<T, NatsError> {

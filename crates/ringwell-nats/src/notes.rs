@@ -5,7 +5,7 @@
 use ringwell_driver::store::{Gaps, LogEnd, LogNotes};
 use serde_json::{Value, json};
 
-/// The shards of the process, separated by commas.
+/// The shards of the process that created the log and the shards added later, separated by commas.
 const SHARDS: &str = "ringwell.shards";
 /// Present if the stream was created to replace one that was lost.
 const REPLACEMENT: &str = "ringwell.replacement";
@@ -25,7 +25,8 @@ pub(crate) fn read(config: &Value) -> LogNotes {
     }
 }
 
-/// A text that cannot be read counts as a loss that may have happened at any time.
+/// Parses the place where a process noticed a loss. If `text` cannot be parsed, the loss may have
+/// happened at any time.
 fn failed_at(text: &str) -> LogEnd {
     if text.is_empty() {
         return LogEnd::default();
@@ -36,10 +37,10 @@ fn failed_at(text: &str) -> LogEnd {
     end.unwrap_or_else(|| {
         tracing::error!(
             note = text,
-            "cannot read the metadata entry {FAILED_AT} of a journal's stream, which records when \
-             the stream lost acknowledged messages. After each start, all pools of the shard \
-             therefore answer with overflow numbers for one lockout. To prevent this, start a \
-             version of Ringwell that can read the entry, or remove the entry"
+            "cannot read the metadata entry {FAILED_AT} of a journal's stream. The entry records \
+             when the stream lost acknowledged messages. Until the entry can be read or is \
+             removed, all pools of the shard answer with overflow numbers for one lockout after \
+             each start. Start a version of Ringwell that can read the entry, or remove the entry"
         );
         LogEnd { epoch: u64::MAX, group: u64::MAX }
     })
@@ -91,7 +92,7 @@ mod tests {
         for text in ["garbage", "v2:2:14", ":", "1:99999999999999999999999"] {
             let mut config = json!({ "metadata": { FAILED_AT: text } });
             assert_eq!(read(&config).failed_at, any, "{text}");
-            // Writing the notes does not replace a text that cannot be read.
+            // Writing the notes does not replace a text that cannot be parsed.
             let notes = read(&config);
             write(&mut config, &notes);
             assert_eq!(config["metadata"][FAILED_AT], text);

@@ -17,13 +17,13 @@ const STUCK_MAX: Duration = Duration::from_secs(10);
 /// The progress of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
-    /// The time of the first request that made no progress after the last request that did.
+    /// The time of the first request in the current series of requests without progress.
     stuck_since: Mutex<Option<Instant>>,
 }
 
 impl Reach {
-    /// Records that a request made progress: it was stored, or refused for a reason that lies in
-    /// the request itself.
+    /// Records that a request made progress: the message was stored, or it was refused because it
+    /// is not acceptable or the stream is full.
     pub(crate) fn progressed(&self) {
         *self.stuck_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -42,8 +42,8 @@ impl Reach {
             let server = client.server_info().server_name;
             tracing::warn!(
                 server,
-                "this server of the journal does not store messages: reconnecting to any of the \
-                servers"
+                "requests to this server of the journal have failed: reconnecting, possibly \
+                to another server"
             );
             // An error means that the connection is permanently closed.
             let _ = client.force_reconnect().await;

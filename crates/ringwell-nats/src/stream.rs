@@ -35,9 +35,9 @@ const APPEND_MAX: Duration = Duration::from_secs(2);
 /// The time after which any other request without an answer counts as lost.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// The initial and the maximum time after which an unanswered request that changes nothing is sent
-/// again. While a stream has no leader, no server answers. The next leader does not receive the
-/// requests that were sent before its election.
+/// The initial and the maximum delay before an unanswered read-only request is sent again. While a
+/// stream has no leader, no server answers. The next leader does not receive the requests that were
+/// sent before its election.
 const AGAIN_MIN: Duration = Duration::from_millis(250);
 const AGAIN_MAX: Duration = Duration::from_millis(500);
 
@@ -81,7 +81,7 @@ pub(crate) enum Kind {
     Index,
 }
 
-/// The answer of a stream, or of JetStream's API.
+/// The answer from a stream or from JetStream's API.
 #[derive(Debug, Deserialize)]
 struct StreamReply {
     error: Option<ApiError>,
@@ -149,7 +149,8 @@ pub(crate) struct Seen {
     pub(crate) behind: Vec<String>,
     /// The length of the stream.
     pub(crate) bytes: u64,
-    /// The number of messages from other programs; 0 if the last message is not a group.
+    /// The number of messages from other programs; 0 if it is unknown because the last message is
+    /// not a group.
     pub(crate) foreign: u64,
 }
 
@@ -370,7 +371,7 @@ impl Stream {
     }
 
     /// Reads a message that the stream's leader has lost or damaged, by making other servers the
-    /// leader one after the other. Returns `None` if the stream ends before this message, or if no
+    /// leader, one after the other. Returns `None` if the stream ends before this message, or if no
     /// server has the message intact.
     pub(crate) async fn read_from_others(self, n: u64) -> Result<Option<Bytes>, Unreached> {
         if !self.clone().ends_now().await?.contains(&n) {

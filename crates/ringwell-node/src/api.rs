@@ -1,4 +1,4 @@
-//! The public API under `/api/`: recognises its requests and answers them.
+//! The public API under `/api/`: routes requests and answers them.
 
 use std::rc::Rc;
 use std::sync::LazyLock;
@@ -170,9 +170,9 @@ fn terms(
     Ok(Terms { retry, deadline: started + wanted.min(configured), traced: None })
 }
 
-/// The header fields of an answer to a batch. [`time_headers`] replaces the times in each answer.
-/// The map is copied as a whole, because inserting each field separately takes twice as many
-/// instructions.
+/// The header fields of an answer to a batch. Their times are placeholders, which [`time_headers`]
+/// replaces in each answer. The map is copied as a whole, because inserting each field separately
+/// takes twice as many instructions.
 static BATCH_FIELDS: LazyLock<HeaderMap> = LazyLock::new(|| {
     let mut response = Response::new(AnswerBody::from(Vec::new()));
     time_headers(&mut response, Duration::ZERO);

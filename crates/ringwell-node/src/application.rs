@@ -32,8 +32,9 @@ use crate::running_node;
 use crate::server::Server;
 use ringwell_os::clock::coarse_time;
 
-/// The maximum number of pools whose refusal is remembered. Beyond this number, further refusals
-/// are not remembered, so each row of such a pool can cause another request.
+/// The maximum number of pools that are remembered because the application did not return them.
+/// Beyond this number, further pools are not remembered, so each row that names one can cause
+/// another request.
 const REMEMBERED_MAX: usize = 100_000;
 
 /// The maximum number of concurrent requests. Strangers may name any number of unknown pools, and
@@ -49,8 +50,8 @@ pub(crate) struct Application {
     pub(crate) settings: Settings,
     pools: Mutex<Pools>,
     ages: Mutex<age::Ages>,
-    /// The lock is held while a push is carried out. Pushes are therefore carried out one at a
-    /// time, and in the order in which they were accepted.
+    /// The lock is held while a change that the application pushed is carried out. Pushed changes
+    /// are therefore carried out one at a time, and in the order in which they were accepted.
     replays: tokio::sync::Mutex<Replays>,
 }
 

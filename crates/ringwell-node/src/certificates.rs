@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 /// The interval between two checks of the files.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Watches files until the value is dropped.
+/// Watches files until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Watched {
     /// The thread ends when this sender is dropped.

@@ -17,9 +17,9 @@ use crate::http::{AnswerBody, values};
 const ENCODED_BYTES_MIN: usize = 1024;
 
 /// A body may decode to at most this many times its compressed size. Batches of 1,000 rows that
-/// differ only in their ids are compressed to between 1/32 (short rows) and 1/41 (rows of 250
-/// bytes) of their size, and batches with click ids to 1/3. A malicious body can decode to 1,000
-/// times its size.
+/// differ only in their ids compress to between 1/32 (short rows) and 1/41 (rows of 250 bytes) of
+/// their size. Batches with click ids compress to 1/3. A malicious body can decode to 1,000 times
+/// its size.
 const INFLATION_MAX: usize = 64;
 
 /// Any body may decode to this many bytes, no matter how small it is. Decoding so few bytes costs

@@ -1,10 +1,10 @@
 //! One client connection: its phases, its time limits and its end.
 //!
-//! No request reads a clock or needs a timer, with one exception: a slow body has its own timer, so
-//! that the client gets an answer (status 408). Each connection records its phase, and once a
-//! second a sweep closes the connections that have been in one phase for too long. The phases of
-//! all connections are stored contiguously, so that the sweep does not follow thousands of
-//! pointers.
+//! The time limits need neither a clock reading nor a timer for each request. Only a slow body has
+//! its own timer, so that the client gets an answer (status 408). Each connection records its
+//! phase, and once a second a sweep closes the connections that have been in one phase for too
+//! long. The phases of all connections are stored contiguously, so that the sweep does not follow
+//! thousands of pointers.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -18,17 +18,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use ringwell_os::clock::coarse_time;
 
-/// The event that a connection is waiting for.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The next request.
+    /// The connection waits for the next request.
     Idle,
-    /// The rest of a request's head.
+    /// The connection waits for the rest of a request's head.
     Head,
-    /// The server reading the body or preparing the answer. The sweep ignores this phase, because
+    /// The server reads the body or prepares the answer. The sweep ignores this phase, because
     /// other time limits apply to it.
     Service,
-    /// The client reading the answer.
+    /// The client reads the answer.
     Write,
 }
 

@@ -1,4 +1,4 @@
-//! The files of a server: the driver's store, on the operating system's file system.
+//! The files of a server: the store from `ringwell-driver`, on the operating system's file system.
 
 use std::path::Path;
 

@@ -185,7 +185,7 @@ impl<S: AsyncWrite + Unpin> Edge<S> {
     }
 }
 
-/// Returns the error that corresponds to `head` if that is a refusal by the HTTP library. Such a
+/// Returns the error that corresponds to `head` if `head` is a refusal by the HTTP library. Such a
 /// refusal has no body.
 fn refused(head: &[u8]) -> Option<RequestError> {
     let text = str::from_utf8(head).ok()?;

@@ -90,8 +90,8 @@ pub enum ServeError {
     /// could not be stored.
     #[error(
         "shard {shard}: the clock is far ahead of the journal, so lockouts were lengthened, but \
-            the snapshot that records the change could not be written: {reason}. Free some space, \
-            then start again"
+            the snapshot that records the change could not be written: {reason}. Correct the \
+            cause (for example, free up disk space), and start the server again"
     )]
     NoSnapshot {
         /// The shard.

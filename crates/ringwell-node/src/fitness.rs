@@ -16,8 +16,8 @@ use crate::secure;
 /// and for blocking calls.
 const THREADS_PER_SHARD: usize = 4;
 
-/// The threads that serve the whole process: for signals, the lock, certificates, management, calls
-/// and traces.
+/// The threads that serve the whole process: for signals, the lock on the data directory,
+/// certificates, management, calls and traces.
 const OTHER_THREADS: usize = 8;
 
 /// Returns the reasons why this machine cannot serve this configuration, each with its remedy.

@@ -1,7 +1,7 @@
 //! Access to a running node for the management API and the dashboard.
 //!
-//! Owns the queries to the shards, which are sent as messages. Does not depend on paths, tokens or
-//! response formats, all of which are in `ringwell-admin`.
+//! Sends queries to the shards as messages. Does not depend on paths, tokens or response formats,
+//! all of which are in `ringwell-admin`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,7 +61,8 @@ pub struct Handle {
 pub enum GiveError {
     /// The buckets or the shard do not exist.
     Unknown(String),
-    /// This node cannot move the buckets, at least not now. Repeating the request does not help.
+    /// This node cannot move the buckets, at least not now. Repeating the request at once does not
+    /// help.
     Conflict(String),
     /// The request may be repeated, or the move continues by itself.
     Unavailable(String),
@@ -92,7 +93,7 @@ impl From<MoveError> for GiveError {
 pub struct SiteStats {
     /// The site's public key.
     pub key: String,
-    /// The outcomes under their names in the metrics, each with its count.
+    /// The name of each outcome in the metrics, and its count.
     pub outcomes: Vec<(&'static str, u64)>,
 }
 
@@ -159,8 +160,8 @@ impl Handle {
         self.node().held(Tokio.moment()).collect()
     }
 
-    /// Returns for each shard, in order, the state of the part of its history that was not read at
-    /// startup.
+    /// Returns for each shard, in order, whether the part of its history that was not read at
+    /// startup is readable.
     pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
         self.node().histories()
     }
@@ -233,7 +234,7 @@ impl Handle {
         Ok(shards)
     }
 
-    /// Returns the holder of `number` at the time `at`, according to the wall clock.
+    /// Returns the holder of `number` at the wall-clock time `at`.
     ///
     /// # Errors
     /// [`HolderError`].
@@ -358,7 +359,7 @@ impl Handle {
         look_at(self.node(), &self.peers, pool, look).await.unwrap_or_default()
     }
 
-    /// Returns the numbers of `pool`, counted by the time since a visitor last held them; `None` if
+    /// Counts the numbers of `pool` by the time since a visitor last held them. Returns `None` if
     /// no shard of this node owns the pool.
     pub async fn rested(&self, pool: PoolId) -> Option<Rested> {
         let look = |place, reply| PoolQuery::Rested { place, reply };
@@ -366,7 +367,7 @@ impl Handle {
     }
 
     /// Returns, for each reason, the number of rows for `pool` that got an overflow number or no
-    /// number from this node since it started, although the pool was not exhausted.
+    /// number although the pool was not exhausted. The counts begin when this node starts.
     pub async fn refused(&self, pool: PoolId) -> Vec<(&'static str, u64)> {
         refused(self.node(), &self.peers, pool).await
     }

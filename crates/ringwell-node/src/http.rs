@@ -201,7 +201,7 @@ async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: 
                     shard = thread.id,
                     left_out,
                     %error,
-                    "a link was refused: the other node has no certificate of the cluster"
+                    "a link was refused: only nodes with a certificate of this cluster can connect"
                 );
             }
         }
@@ -486,7 +486,7 @@ pub(crate) fn close(response: &mut Response<AnswerBody>) {
 }
 
 /// Whether a proxy and this server could disagree on the request's host or on the end of its body.
-/// After a request with both a length and chunks, the HTTP library only closes the connection.
+/// A request with both a length and chunks is allowed: the HTTP library closes its connection.
 fn is_ambiguous(head: &Parts, body: &Incoming) -> bool {
     let mut hosts = values(&head.headers, &header::HOST);
     let has_host = hosts.next().is_some() || head.version < Version::HTTP_11;
@@ -565,8 +565,8 @@ async fn collect(
     if body.size_hint().lower() > limit as u64 {
         return Err(RequestError::TooLarge { limit });
     }
-    // Nearly every body consists of one frame, which is passed on unchanged. That frame is in the
-    // connection's buffer and needs no memory of its own.
+    // The HTTP library returns nearly every body in one piece, which is passed on unchanged. That
+    // piece is in the connection's buffer and needs no memory of its own.
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     let mut taken = 0;

@@ -2,7 +2,7 @@
 //!
 //! This crate is thin on purpose. The rules are in `ringwell-core`, the meaning of records is in
 //! `ringwell-engine`, and the public API is in `ringwell-wire`. Each shard has one thread with a
-//! current-thread runtime. Threads communicate by messages, and share no mutable state except a few
+//! current-thread runtime. Threads exchange messages, and share no mutable state except a few
 //! flags.
 
 mod api;

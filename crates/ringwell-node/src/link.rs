@@ -1,6 +1,6 @@
-//! Links to other nodes over HTTP/1.1: the outgoing connections and the incoming requests. The
-//! driver decides which rows are sent, when they are sent, and which answers are returned to
-//! clients.
+//! Links to other nodes over HTTP/1.1: the outgoing connections and the incoming requests.
+//! `ringwell-driver` decides which rows are sent, when they are sent, and which answers are
+//! returned to clients.
 
 mod call;
 mod clocks;

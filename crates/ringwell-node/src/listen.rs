@@ -11,7 +11,7 @@ use ringwell_driver::membership::Membership;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 /// The maximum number of connections that wait in the kernel to be accepted. Beyond this number,
-/// the kernel refuses connections.
+/// new connections are delayed or refused.
 const BACKLOG: i32 = 4096;
 
 /// A listener of one shard that is not yet attached to a runtime.
@@ -74,7 +74,7 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Binds each address once for each shard.
+    /// Binds the addresses for `shards` shards.
     ///
     /// # Errors
     /// The [`ListenError`] names the address and the remedy.
@@ -105,8 +105,8 @@ impl Listeners {
     }
 
     /// Fails in the same cases as [`Self::bind`], but keeps no socket. It can therefore run before
-    /// the journals are created, so that a failed start leaves no journals behind. The socket never
-    /// listens: if it did, a client that connected now would be disconnected.
+    /// the journals are created, so that a failed start leaves no journals behind. The sockets that
+    /// it binds never listen: otherwise, a client that connected now would be disconnected.
     ///
     /// # Errors
     /// The [`ListenError`] names the address and the remedy.
@@ -181,8 +181,8 @@ impl Listeners {
             .next()
             .ok_or_else(|| io::Error::other("the host name resolves to no address"))?;
         // If all sockets had SO_REUSEPORT, a second server of the same user could silently share
-        // the port. This first socket is bound without that option, so it fails if any process
-        // listens on the port.
+        // the port. This first socket is bound without that option, so binding it fails if any
+        // process listens on the port.
         let exclusive = tcp_socket(wanted)?;
         exclusive.bind(&wanted.into())?;
         let bound = exclusive

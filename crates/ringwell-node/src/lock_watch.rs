@@ -1,4 +1,4 @@
-//! Ends the process as soon as another process may be using its data directory.
+//! Ends this process as soon as another process may be using the same data directory.
 //!
 //! While the node runs, owns the lock on the data directory and the thread that checks this lock.
 
@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The exit status of a process that has lost its lock.
 const LOST: i32 = 1;
 
-/// The lock of a data directory, and the thread that checks it. Released when dropped.
+/// The lock on a data directory, and the thread that checks it. Released when dropped.
 #[derive(Debug)]
 pub(crate) struct LockWatch {
     /// The thread ends when this sender is dropped.
@@ -42,7 +42,7 @@ impl LockWatch {
                             lock.path().display()
                         );
                         // Exits without draining, because another process may already have answered
-                        // the same rows.
+                        // the rows in progress.
                         std::process::exit(LOST);
                     }
                 }

@@ -1,5 +1,6 @@
-//! Journals in a log that several machines share: the node's tasks for them at startup and while
-//! serving.
+//! The node's tasks for journals in a log that several machines share, at startup and while
+//! serving. Each such log has *notes*, for example about periods in which allocations may be
+//! missing.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -21,15 +22,15 @@ use crate::{ServeError, disk};
 /// The error for a durability that cannot be combined with journals in a shared log.
 const LOG_ON_DISK: &str = "durability must be \"disk\" with `engine = \"nats\"` in [journal]";
 
-/// The interval between two checks of whether another process has taken over shards.
+/// The interval between two checks of whether another process has taken over this process's shards.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The time that a failed process has to record the failure in the notes of its logs.
+/// The time that a process has to record in the notes of its logs that a journal has failed.
 const NOTES_MAX: Duration = Duration::from_secs(3);
 
-/// Adapts the settings of the journal files, because these files become a copy of a log. If
-/// standbys are configured, waits while another process serves, and returns the last known time and
-/// state of that process.
+/// Adapts the settings of the journal files, because these files become a copy of the shared log.
+/// If standbys are configured, waits while another process serves, and returns the last known state
+/// of that process.
 ///
 /// # Errors
 /// Returns [`ServeError::Log`] if the settings contradict each other.
@@ -45,10 +46,10 @@ pub(crate) fn prepare(
     }
     settings.durability = Durability::Os;
     if let Some(replicated) = &config.journal.replicated {
-        // The history may take up three quarters of the stream. This limit applies to the
-        // uncompressed size of the copy, so the same groups never take up more than that in the
-        // stream. The remaining quarter is for records that are written while the oldest part of
-        // the stream is being removed.
+        // The history may take up three quarters of the NATS stream. This limit applies to the
+        // uncompressed size of the copy in files. In the stream, the same groups are never larger.
+        // The remaining quarter is for records that are written while the oldest part of the stream
+        // is being removed.
         let bytes_max = replicated.stream_bytes / 4 * 3;
         settings.history_bytes = settings.history_bytes.min(bytes_max);
         settings.segment_bytes = settings.segment_bytes.min(segment_bytes_max(bytes_max));
@@ -59,8 +60,8 @@ pub(crate) fn prepare(
     Ok(heard.map(|heard| heard.owner(&reading())))
 }
 
-/// Returns the segment size for a copy whose history may be at most `bytes` bytes long. The newest
-/// segment is counted at its full size, although it may be empty.
+/// Returns the maximum segment size for a copy whose history may be at most `bytes` bytes long. The
+/// newest segment counts toward the history's limit at its full size, even if it is empty.
 fn segment_bytes_max(bytes: u64) -> u64 {
     const MIB: u64 = 1 << 20;
     (bytes / 16 / MIB * MIB).max(MIB)
@@ -70,7 +71,8 @@ fn stands_by(config: &Config) -> bool {
     config.journal.replicated.as_ref().is_some_and(|replicated| replicated.standby)
 }
 
-/// Returns the process's first shard, which identifies all processes that serve the same shards.
+/// Returns the number of the process's first shard. All processes that can serve the same shards
+/// share this number.
 fn first_shard(membership: Option<&Membership>) -> u16 {
     membership.and_then(|membership| membership.own().shards.first().copied()).unwrap_or(0)
 }
@@ -78,8 +80,8 @@ fn first_shard(membership: Option<&Membership>) -> u16 {
 /// Returns the name of the placement to which the logs belong.
 pub(crate) fn placement(directory: &Directory, membership: Option<&Membership>) -> String {
     match membership {
-        // If one process has all logs, it can pass lockouts on to the shards that now own the
-        // numbers, so every placement gets the same name.
+        // A process that has all logs can pass each lockout on to the number's current owner. The
+        // logs can therefore be used with every placement, so all placements get the same name.
         None => "one process".to_owned(),
         Some(_) => placement_name(directory.placement()),
     }
@@ -94,8 +96,8 @@ pub(crate) fn end(logs: Option<&dyn Logs>, node: &Node) {
     }
 }
 
-/// Announces to other processes that this process serves. While it serves, it also stores facts
-/// about its journals in the notes of the logs.
+/// Announces to other processes that this process serves. While the process serves, it also records
+/// gaps and failures of its journals in the notes of the logs.
 pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, epochs: Vec<u64>) {
     let Some(logs) = logs else { return };
     let first = first_shard(node.membership.as_ref());
@@ -122,12 +124,12 @@ pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, ep
 }
 
 /// Waits until this process should end so that its supervisor restarts it, and logs the reason.
-/// Either a journal in a log has failed, or other processes have taken over this process's shards,
-/// so that it should become a standby.
+/// Either a journal in a log has failed, or other processes have taken over shards of this process.
+/// In the latter case, this process should become a standby.
 pub(crate) async fn is_over(node: &Node) {
     let Some(replicated) = &node.config.journal.replicated else { return pending().await };
-    // Without standbys, an operator decides which of two processes serves, so lost shards do not
-    // end this process.
+    // Without standbys, an operator decides which of two processes serves, so this process does not
+    // end when its shards are taken over.
     let counts = |state: &JournalState| replicated.standby || *state != JournalState::Taken;
     let states = || node.journals().map(|(_, state)| state).filter(counts);
     let mut fenced = Fenced::default();
@@ -135,7 +137,7 @@ pub(crate) async fn is_over(node: &Node) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     if states().any(|state| state == JournalState::Failed) {
-        // Leaves time to write the notes of the logs. On a machine that has no copy of the data,
+        // Leaves time to write the notes of the logs. On a machine that has no copy of the log,
         // only these notes show that the journal has failed.
         tokio::time::sleep(NOTES_MAX).await;
         tracing::error!(

@@ -20,7 +20,7 @@ pub(crate) struct Bodies {
     free: Semaphore,
 }
 
-/// The memory reserved for one body. The reservation ends when this is dropped.
+/// The memory reserved for one body. The reservation ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Room<'a> {
     bodies: Option<&'a Bodies>,
@@ -80,7 +80,7 @@ fn total(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns the smallest `memory.max` of the process's control group and its parents, see
+/// Returns the lowest `memory.max` among the process's control group and its ancestors. See
 /// cgroups(7), version 2.
 fn group_bytes() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;

@@ -29,7 +29,7 @@ pub(crate) const fn methods(route: Route<'_>) -> &'static str {
 
 /// Returns the origin of the request, if it is allowed.
 pub(crate) fn allowed(api: &Api, headers: &HeaderMap) -> Option<HeaderValue> {
-    // If no origins are configured, the answer names none.
+    // If no origins are configured, the answer allows none.
     let origin = (!api.origins.is_empty()).then(|| values(headers, &header::ORIGIN).next())??;
     is_named(api, origin).then(|| origin.clone())
 }
@@ -47,7 +47,8 @@ fn is_named(api: &Api, origin: &HeaderValue) -> bool {
     api.origins.iter().any(|named| named.as_bytes() == origin.as_bytes())
 }
 
-/// Answers `OPTIONS`, with which a browser asks for permission, or a client asks for the methods.
+/// Answers an `OPTIONS` request. Browsers send it to ask for permission; other clients send it to
+/// get the list of accepted methods.
 pub(crate) fn options(route: Route<'_>, api: &Api, headers: &HeaderMap) -> Response<AnswerBody> {
     let mut response = Response::new(AnswerBody::from(Vec::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;

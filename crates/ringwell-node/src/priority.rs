@@ -3,8 +3,8 @@
 use rustix::io;
 use rustix::process::{getpid, getpriority_process, setpriority_process};
 
-/// Added to a thread's niceness, this leaves it a third of the CPU time that a shard gets if both
-/// need the same core.
+/// The amount by which a thread's niceness is raised. If the thread and a shard need the same core,
+/// the thread then gets a third of the shard's CPU time.
 const NICENESS: i32 = 5;
 /// The niceness of a thread with the lowest priority.
 const NICENESS_MAX: i32 = 19;

@@ -1,6 +1,6 @@
 //! Checks the part of a shard's history that startup did not read: the segments before the
-//! snapshot. If this part is damaged, look-ups fail. Without this check, the damage would not be
-//! noticed before the first look-up.
+//! snapshot. If this part is damaged, look-ups that need it fail. Without this check, the damage
+//! would not be noticed before the first such look-up.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ const GROUPS_AT_ONCE: u64 = 64;
 /// The pause between two reads, so that other disk requests are not delayed.
 const REST: Duration = Duration::from_millis(10);
 
-/// Reads and checks the groups of `unread` until all are checked or the thread ends.
+/// Reads and checks the groups in `unread` until all are checked or the thread ends.
 pub(crate) async fn history(thread: Rc<ShardThread>, reader: impl Reader, unread: Range<u64>) {
     let (mut n, mut damaged) = (unread.start, 0_u32);
     while n < unread.end {

@@ -1,5 +1,5 @@
-//! SIGHUP: reloads pools, web sites, calls and management tokens from the configuration while the
-//! node is serving.
+//! SIGHUP: reloads pools, web sites, management tokens and the settings of `[calls]` from the
+//! configuration while the node is serving.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use ringwell_driver::Platform;
 use ringwell_driver::change::{self, ChangeError};
 use ringwell_driver::queue::Peers;
 
-/// Reads the configuration again, with the pools. If the configuration cannot be read or is
-/// invalid, this is logged and nothing is changed.
+/// Reads the configuration again, including the pools, and applies it. If the configuration cannot
+/// be read or is invalid, this is logged and nothing is changed.
 pub(crate) async fn again(
     server: &Server,
     peers: &Peers,

@@ -76,7 +76,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// Reads the pools and web sites again after a SIGHUP.
 pub type Reload = Box<dyn FnMut() -> Result<(Directory, Vec<Site>), Vec<Fault>> + Send>;
 
-/// Reloads settings other than pools, which take effect through shared parts of the configuration.
+/// Reloads settings other than pools, and applies them.
 pub type ReloadSettings = Box<dyn FnMut() -> Result<(), Vec<Fault>> + Send>;
 
 /// The ways in which the directory can change while the node serves.
@@ -220,7 +220,7 @@ struct Running {
     /// The queues of the node's own shards.
     peers: Peers,
     clock: Clock,
-    /// The epoch of each shard.
+    /// The epoch of each shard: a counter that increases with each startup.
     epochs: Vec<u64>,
 }
 

@@ -73,7 +73,7 @@ impl RunningNode {
     /// Returns when every shard uses the new pools.
     ///
     /// # Errors
-    /// Returns an [`OrderError`]. If a change is refused, nothing has changed.
+    /// Returns an [`OrderError`]. A refused change has no effect.
     pub async fn change(&self, put: Vec<RingPool>, removed: Vec<PoolId>) -> Result<(), OrderError> {
         let taken = self.ask(|reply| Order::Change { put, removed, reply }).await?;
         taken.map_err(OrderError::Refused)
@@ -83,7 +83,7 @@ impl RunningNode {
     /// uses the new pools. Unchanged pools take little time.
     ///
     /// # Errors
-    /// Returns an [`OrderError`]. If a change is refused, nothing has changed.
+    /// Returns an [`OrderError`]. A refused change has no effect.
     pub async fn replace(&self, all: Vec<RingPool>) -> Result<(), OrderError> {
         let taken = self.ask(|reply| Order::Replace { all, reply }).await?;
         taken.map_err(OrderError::Refused)
@@ -97,8 +97,8 @@ impl RunningNode {
         self.ask(|reply| Order::State { pool, reply }).await
     }
 
-    /// Counts the rows for `pool` that have got no number from this node since the node started,
-    /// although the pool was not exhausted. The counts are listed by reason.
+    /// Counts the rows for `pool` that got an overflow number or no number although the pool was
+    /// not exhausted. Returns the counts since the node started, by reason.
     ///
     /// # Errors
     /// [`OrderError::Stopping`].
@@ -106,8 +106,8 @@ impl RunningNode {
         self.ask(|reply| Order::Refused { pool, reply }).await
     }
 
-    /// Returns those numbers in the rotation of `pool` which no visitor has held since the time
-    /// `since`. The list is empty if no shard of this node owns the pool.
+    /// Returns the numbers of `pool` that no visitor has held since the time `since`. The overflow
+    /// number is not included. The list is empty if no shard of this node owns the pool.
     ///
     /// # Errors
     /// [`OrderError::Stopping`].

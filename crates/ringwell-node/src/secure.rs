@@ -21,8 +21,8 @@ use crate::ServeError;
 use crate::certificates::{Stamps, Watched};
 use crate::link::tls::{TlsError, certificates};
 
-/// The TLS settings of a shard. The files of the certificate and its key are watched as long as
-/// this value exists.
+/// The TLS settings for clients, which all shards share. The files of the certificate and its key
+/// are watched as long as this value exists.
 pub(crate) struct Secure {
     pub(crate) acceptor: TlsAcceptor,
     _watched: Watched,
@@ -73,7 +73,7 @@ impl Secure {
             // far.
             Err(error) => tracing::error!(
                 %error,
-                "cannot reload the certificate for clients, so it is unchanged"
+                "cannot reload the certificate for clients: the previous one stays in use"
             ),
         };
         let watched = Watched::begin(seen, changed).map_err(ServeError::Thread)?;

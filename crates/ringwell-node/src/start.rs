@@ -36,8 +36,8 @@ pub(crate) struct Started {
     pub(crate) store: Inline<OsFiles>,
     /// The shared log that contains the shard's journal, if there is one.
     pub(crate) log: Option<ShardLog>,
-    /// By how much lockouts were lengthened, if no record of this exists yet. The shard must not
-    /// serve before a snapshot contains the lengthened lockouts.
+    /// The time by which lockouts were lengthened, if no record of this exists yet. The shard must
+    /// not serve before a snapshot contains the lengthened lockouts.
     pub(crate) lengthened: Option<Millis>,
 }
 
@@ -92,9 +92,9 @@ pub(crate) fn start(
         }
         (reads, owned) = take_over(reads, logs, &opened, (directory, settings, believed))?;
     }
-    // The data of other nodes is compared with the journals as they were before this process took
-    // over the shards. The group that this process wrote to take over a shard is therefore not
-    // counted.
+    // Other nodes have recorded how long this node's journals were. Their records are compared with
+    // the journals as they were before this process took over the shards. The group that this
+    // process wrote to take over a shard is therefore not counted.
     let own = u64::from(logs.is_some());
     let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n - own)).collect();
     let start = Start {
@@ -124,8 +124,8 @@ pub(crate) fn start(
         tracing::warn!(
             shard,
             ring_pools,
-            "another node may have served these pools, so they answer with overflow numbers for \
-            one lifetime"
+            "another node may have served some of this shard's pools, so these pools answer with \
+            overflow numbers for one lifetime"
         );
     }
     Ok((started, clock, findings))

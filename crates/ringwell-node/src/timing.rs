@@ -1,4 +1,4 @@
-//! The header fields that contain the time taken by an answer.
+//! The header fields that contain the time taken to answer a request.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) fn time_headers<B>(response: &mut Response<B>, took: Duration) {
     let mut text = [0; BYTES_MAX];
     let (timing, whole) = write(us, &mut text);
     // A value that consists of digits and a name is always valid. Most answers take only a few
-    // milliseconds. For these, the integer is a static text and needs no memory.
+    // milliseconds. For these, the integer is a static string and needs no allocation.
     let whole = match usize::try_from(us / 1000) {
         Ok(ms) if ms < 10 => Ok(HeaderValue::from_static(&"0123456789"[ms..=ms])),
         _ => whole.try_into(),

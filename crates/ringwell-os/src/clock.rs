@@ -62,8 +62,8 @@ impl Clock {
     }
 }
 
-/// Returns the time since an arbitrary origin, with an error of a few milliseconds. That is precise
-/// enough for limits of seconds, and costs a fifth of an exact reading.
+/// Returns the time since an arbitrary origin, with an error of a few milliseconds. This is precise
+/// enough for limits of a second or more, and takes a fifth of the time of an exact reading.
 #[must_use]
 pub fn coarse_time() -> Duration {
     read(COARSE)
@@ -75,8 +75,8 @@ pub fn reading() -> Reading {
     clock::reading(boot(), boot_time(), wall_time())
 }
 
-/// Returns a number that identifies the machine's current boot. If the system does not report a
-/// boot, each start of the process counts as one.
+/// Returns a number that identifies the machine's current boot. If the system provides no boot id,
+/// each reading counts as a new boot.
 fn boot() -> u64 {
     let read = |path: &str| std::fs::read(path).unwrap_or_default();
     let mut id = read("/proc/sys/kernel/random/boot_id");

@@ -183,8 +183,8 @@ impl OsFile {
 pub fn create_directory(path: &Path) -> Result<(), FileError> {
     if path.is_dir() {
         return match path.parent().map_or(Ok(()), sync_names) {
-            // This process may not read the parent directory, so another user created the
-            // directory.
+            // This process has no permission to read the parent directory, so another user created
+            // the directory.
             Err(error) if error.source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             flushed => flushed,
         };
@@ -228,8 +228,8 @@ pub(crate) fn create(path: &Path) -> Result<File, FileError> {
 }
 
 /// Opens a file for writes that bypass the page cache, if the operating system supports this. Each
-/// write is then on the disk when it returns. The address in memory, the offset and the length must
-/// be aligned to blocks.
+/// write is then on the disk when it returns. For each write, the buffer's address, the file offset
+/// and the length must be aligned to blocks.
 fn open_direct(path: &Path) -> io::Result<File> {
     let flags = platform::DIRECT.unwrap_or_default();
     OpenOptions::new().write(true).custom_flags(flags).open(path)

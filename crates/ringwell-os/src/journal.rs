@@ -126,7 +126,8 @@ impl Store for Journal {
         if let Err(error) = spawned {
             return Err(FileError::new("start a thread for", self.handle.directory(), error));
         }
-        // If there is no answer, the thread has panicked. The next start checks the file again.
+        // If there is no answer, the thread has panicked. The next startup reuses or removes the
+        // segment's file.
         put_away.await.unwrap_or(Ok(()))
     }
 

@@ -1,8 +1,8 @@
-//! The lock that prevents two processes from using one data directory.
+//! Locks that prevent two processes from changing a data directory at the same time.
 //!
-//! There are two locks: one on the directory itself, and one on a file in the directory, which
-//! names the process that has the lock. The lock on the file is not enough: if the file were
-//! removed, the next process would create another file and lock that one.
+//! One lock is on the directory itself. The other is on a file in the directory; the file contains
+//! the process ID of the owner. The lock on the file is not enough: if the file were removed, the
+//! next process would create another file and lock that one.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek as _};
@@ -19,11 +19,11 @@ use crate::files::{Context, FILE_MODE, create_directory};
 /// The lock's file.
 const NAME: &str = "LOCK";
 
-/// The maximum length of the lock file, which contains a process number.
+/// The maximum length of the lock file, which contains a process ID.
 const PID_BYTES_MAX: usize = 20;
 
-/// A lock file that is still empty is read again up to this many times, with this pause before each
-/// attempt.
+/// The maximum number of attempts to read a lock file again if it is empty, and the pause before
+/// each attempt.
 const READS_MAX: usize = 20;
 const READ_AGAIN: Duration = Duration::from_millis(5);
 
@@ -40,12 +40,12 @@ pub struct DataLock {
 /// The reason why the data directory cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process serves from the data directory.
+    /// Another process uses the data directory.
     #[error("{} is in use by process {pid}: stop that process first", path.display())]
     Held {
         /// The lock's file.
         path: PathBuf,
-        /// The text in the file, which identifies the owner.
+        /// The process ID from the lock file, or a phrase that says that it is unknown.
         pid: String,
     },
     /// The file at the lock file's path is not a Ringwell lock file.
@@ -65,7 +65,7 @@ pub enum LockError {
 
 impl DataLock {
     /// Creates the directory if it is missing, and locks it. A symlink in place of the lock file is
-    /// not followed, and a file that is not a lock is not changed.
+    /// not followed, and a file that is not a lock file is not changed.
     ///
     /// # Errors
     /// [`LockError`]
@@ -135,8 +135,8 @@ pub struct ReadLock {
 }
 
 impl ReadLock {
-    /// Takes a lock that other readers may have at the same time. Nothing is changed. The lock file
-    /// may be missing, and the file system need not support locks.
+    /// Takes a shared lock, so that other readers can lock the directory too. Nothing is changed.
+    /// The lock file may be missing, and the file system need not support locks.
     ///
     /// # Errors
     /// Returns [`LockError::Held`] if a server uses the directory, and [`LockError::File`] if the
@@ -144,8 +144,8 @@ impl ReadLock {
     pub fn acquire(data: &Path) -> Result<Self, LockError> {
         let path = data.join(NAME);
         let directory = File::open(data).context("open", data)?;
-        // Anything other than a regular file is not a lock, and opening a pipe would block until
-        // there is a writer.
+        // Only a regular file can be a lock file. Opening a pipe would block until there is a
+        // writer.
         let is_file = fs::symlink_metadata(&path).is_ok_and(|there| there.is_file());
         let mut file = if is_file { Some(File::open(&path).context("open", &path)?) } else { None };
         let has_server =
@@ -178,7 +178,7 @@ fn no_follow() -> i32 {
 
 fn held(path: PathBuf, file: &mut File) -> LockError {
     let mut pid = pid_in(file);
-    // The owner may have locked the file without having written its process number yet.
+    // The owner may have locked the file but not yet written its process ID.
     for _ in 0..READS_MAX {
         if pid.as_deref() != Some("") || file.rewind().is_err() {
             break;
@@ -190,11 +190,11 @@ fn held(path: PathBuf, file: &mut File) -> LockError {
 }
 
 fn shown(pid: Option<String>) -> String {
-    pid.filter(|pid| !pid.is_empty()).unwrap_or_else(|| "of unknown number".to_owned())
+    pid.filter(|pid| !pid.is_empty()).unwrap_or_else(|| "(unknown ID)".to_owned())
 }
 
-/// Returns the process number in a lock file, which is empty in a new file; `None` if the file
-/// contains anything else.
+/// Returns the process ID in a lock file, or an empty string if the file is empty; `None` if the
+/// file contains anything else.
 fn pid_in(file: &mut File) -> Option<String> {
     let mut text = String::new();
     let read: io::Result<usize> = file.take(PID_BYTES_MAX as u64 + 1).read_to_string(&mut text);

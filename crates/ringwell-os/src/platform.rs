@@ -1,8 +1,8 @@
-//! Calls that exist only on Linux: writes that bypass the page cache, advice about the cache, and
-//! the magic numbers and mounts of file systems.
+//! Features that exist only on Linux: writes that bypass the page cache, advice to the kernel about
+//! that cache, and the identification of file systems and their mounts.
 //!
-//! Servers run on Linux. The engine in a gem also runs on macOS. There, a journal is flushed after
-//! each write, and no file system is reported as doubtful.
+//! Servers run on Linux. The engine in the Ruby gem also runs on macOS. There, a journal is flushed
+//! after each write, and no file system is reported as doubtful.
 
 use std::fs::File;
 use std::io;
@@ -56,9 +56,9 @@ pub(crate) fn mount_of(_: &Path) -> Option<u64> {
     None
 }
 
-/// Returns the sysfs directory of a btrfs file system. The name of the directory is the file
-/// system's UUID. `statvfs` does not report the UUID itself, but only the XOR of its first and
-/// third words.
+/// Returns the metadata of a btrfs file system's directory in sysfs. The name of the directory is
+/// the file system's UUID. `statvfs` does not report the UUID itself. The lower half of the id that
+/// it reports is the XOR of the UUID's first and third words.
 #[cfg(target_os = "linux")]
 fn of_btrfs(path: &Path) -> Option<std::fs::Metadata> {
     const BTRFS: rustix::fs::FsWord = 0x9123_683e;

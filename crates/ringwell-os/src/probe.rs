@@ -1,4 +1,4 @@
-//! Tests whether the disk can be trusted, before the server uses it.
+//! Tests, before the server uses a disk, whether flushed data is likely to survive a power cut.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -30,7 +30,7 @@ pub struct Probe {
 /// Writes a few blocks to a new file in `directory`, flushing each one, and removes the file.
 ///
 /// # Errors
-/// Returns a [`FileError`] if the directory cannot be written.
+/// Returns a [`FileError`] if the file cannot be created, written or flushed.
 pub fn probe(directory: &Path) -> Result<Probe, FileError> {
     let path = directory.join("probe.tmp");
     let result = measure(&path);
@@ -61,8 +61,8 @@ impl Probe {
         }
         if self.flush_p50 < BELIEVABLE {
             warnings.push(format!(
-                "half of the test flushes took less than {} us: the disk probably answers before \
-                it has stored the data, so allocations may be lost in a power cut",
+                "half of the test flushes took less than {} us: the disk probably acknowledges \
+                flushes before it has stored the data, so allocations may be lost in a power cut",
                 self.flush_p50.as_micros().max(1)
             ));
         }
@@ -71,7 +71,7 @@ impl Probe {
 }
 
 fn measure(path: &Path) -> Result<Vec<Duration>, FileError> {
-    // Removes the file of an earlier start that was interrupted.
+    // Removes the file if an earlier start was interrupted and left it behind.
     let _ = fs::remove_file(path);
     let file = create(path)?;
     let block = [0x5A; BLOCK_BYTES];

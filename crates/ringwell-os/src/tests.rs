@@ -133,7 +133,7 @@ impl Shard {
         fs::create_dir_all(killed.shard_directory(0)).unwrap();
         for name in names(settings) {
             let [from, to] = [settings, &killed].map(|s| s.shard_directory(0).join(&name));
-            // A file that is being created may not have its final name yet, so it may not be found.
+            // A new file may be renamed after its name was listed, so it may not be found.
             let _ = fs::copy(from, to);
         }
         std::mem::forget(self.journal);
@@ -341,8 +341,8 @@ fn a_data_directory_keeps_its_name_and_another_has_a_different_one() {
     let drawn = read_or_draw(&one, &first);
     assert_eq!(read_or_draw(&one, &first), drawn);
     assert_ne!(read_or_draw(&other, &first).id, drawn.id);
-    // A second shard gets a journal. Both journals are recorded, and stay recorded when the data
-    // directory gets a new name.
+    // A second shard gets a journal. The identity lists both journals, and still lists them after
+    // the data directory gets a new name.
     let more = read_or_draw(&one, &both);
     assert_eq!((&more.id, &more.journals), (&drawn.id, &both));
     let renamed = Identity::rename(&OsFiles, one.path()).unwrap();

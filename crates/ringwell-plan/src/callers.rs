@@ -2,8 +2,8 @@
 //! reused.
 //!
 //! Owns the distribution of the delay, which is a mixture of exponential distributions. A few of
-//! them are enough to fit observed calls. Knows nothing of pools. Invariant: the shares of a
-//! mixture add up to 1.
+//! them are enough to fit observed calls. Independent of pools. Invariant: the shares of a mixture
+//! add up to 1.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const SHARE_SLACK: f64 = 0.001;
 /// The distribution of the delay from the time a visitor sees a number to the call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Callers {
-    /// Each group's share of all callers, and its mean delay in seconds.
+    /// For each group of callers, its share of all callers and its mean delay in seconds.
     parts: Vec<(f64, f64)>,
 }
 
@@ -66,7 +66,7 @@ impl Callers {
         &self.parts
     }
 
-    /// The share of callers who call later than `delay`.
+    /// The share of callers whose delay is longer than `delay`.
     #[must_use]
     pub fn later_than(&self, delay: Duration) -> f64 {
         self.sum(|mean| (-delay.as_secs_f64() / mean).exp())
@@ -75,14 +75,15 @@ impl Callers {
     /// The share of callers whose number has already gone to another visitor when they call.
     /// Assumes that the number that has been free longest is always handed out next. A number is
     /// then reused only after all `numbers` have been handed out, at `rate` allocations a second. A
-    /// lockout shorter than the time that this takes has no effect.
+    /// lockout has no effect if it is shorter than the time in which all numbers are handed out
+    /// once.
     pub(crate) fn misled_by_oldest(&self, numbers: f64, rate: f64) -> f64 {
         self.sum(|mean| (-numbers * (1.0 / (rate * mean)).ln_1p()).exp())
     }
 
     /// The same share as [`Self::misled_by_oldest`], but any free number may be handed out next. A
-    /// number is safe for `lockout` seconds. After that, it is one of `free` numbers, of which
-    /// `rate` are handed out each second.
+    /// number is not reused for `lockout` seconds. After that, it is one of `free` numbers, of
+    /// which `rate` are handed out each second.
     pub(crate) fn misled_by_random(&self, lockout: f64, free: f64, rate: f64) -> f64 {
         self.sum(|mean| (-lockout / mean).exp() / (1.0 + free / (rate * mean)))
     }

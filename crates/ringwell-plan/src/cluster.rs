@@ -18,16 +18,18 @@ pub const SHARDS_MAX: u32 = 256;
 const ROWS_MEASURED: f64 = 40.0;
 /// Above this count of numbers, the caches of a core are too small, and [`MANY_NUMBERS`] applies.
 const NUMBERS_CACHED: f64 = 100_000.0;
-/// The bytes of a row in a request, without its parameters: `{"api_suffix":"…","request_id":"…"},`
-/// with a key of 32 characters, a pool id of three digits and a request id of four.
+/// The size of a row in a request, in bytes, without its parameters:
+/// `{"api_suffix":"…","request_id":"…"},` with a key of 32 characters, a pool id of three digits
+/// and a request id of four.
 const REQUEST_ROW: f64 = 112.0;
-/// The bytes of a request's head, with host, content type, length and user agent.
+/// The size of a request's head, in bytes, with host, content type, length and user agent.
 const REQUEST_HEAD: f64 = 150.0;
-/// The bytes of a row in a request between nodes, without its parameters, plus its bytes in the
-/// answer. Includes the row's share of the heads of both.
+/// The size of a row in a request between nodes, without its parameters, plus the size of its
+/// answer, in bytes. Includes the row's share of the head of the request and of the head of the
+/// answer.
 const LINK_ROW: f64 = 20.0;
-/// The bytes of a block: a frame of a journal fills whole blocks. In each block, [`FRAME_ROOM`]
-/// bytes are for the group.
+/// The size of a journal's block, in bytes; a frame fills whole blocks. In each block,
+/// [`FRAME_ROOM`] bytes are for the group.
 const BLOCK: f64 = 4_096.0;
 const FRAME_ROOM: f64 = 4_088.0;
 const FRAME_HEADER: f64 = 64.0;
@@ -194,13 +196,13 @@ fn asked(rows: f64, shards: u32) -> f64 {
     shards * (1.0 - (1.0 - 1.0 / shards).powf(rows))
 }
 
-/// The count of busy cores. Each batch costs its own processing, plus the cost of each other shard
-/// that gets rows of the batch.
+/// The count of busy cores. The cost of a batch is the cost of its own processing, plus a cost for
+/// each other shard that receives some of its rows.
 fn cpu(traffic: &Traffic, needs: &Needs, nodes: u32, shards: u32) -> f64 {
     let dearer = if needs.numbers > NUMBERS_CACHED { MANY_NUMBERS.value } else { 1.0 };
     let row = (BATCH.value - HTTP.value) / ROWS_MEASURED;
     let batch = (HTTP.value + row * traffic.rows_per_batch) * dearer;
-    // One shard has the client's connection; the other shards are spread evenly over the nodes.
+    // One shard has the client's connection. The shards are spread evenly over the nodes.
     let other_shards = f64::from(shards) - 1.0;
     let asked = asked(traffic.rows_per_batch, shards);
     let others = if shards > 1 { asked * other_shards / f64::from(shards) } else { 0.0 };
@@ -303,7 +305,9 @@ fn of_disk(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
             "history that is kept",
             HISTORY_AGE.min(kept / least),
             Unit::Seconds,
-            "8 GiB per shard (journal.history_bytes) of a busy journal, at most 30 days".to_owned(),
+            "time in which a busy journal writes 8 GiB per shard (journal.history_bytes), at most \
+             30 days"
+                .to_owned(),
         ),
         figure("disk for journals", kept.min(least * HISTORY_AGE), Unit::Bytes, {
             "for the history that is kept; prepared segments and snapshots are not included"

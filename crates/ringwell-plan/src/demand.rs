@@ -64,8 +64,8 @@ pub struct Forecast {
     /// if the time does not fit into a [`Duration`].
     pub reuse: Option<Duration>,
     /// Of the callers that got their own number, the share whose number has gone to another visitor
-    /// by the time they call. Assumes that the number that has been free longest is handed out
-    /// next, as Ringwell does.
+    /// by the time they call. Assumes Ringwell's order: the number that has been free longest is
+    /// handed out next.
     pub misattributed: f64,
     /// The same share as `misattributed`, but assuming that the next number is drawn at random from
     /// the free numbers.
@@ -98,7 +98,7 @@ impl Demand {
         Ok(Self { load, lifetime, together: 1.0 })
     }
 
-    /// The demand of `per_hour` visitors an hour, each of which locks out a number for `lifetime`.
+    /// The demand of `per_hour` visitors an hour, each of whom locks out a number for `lifetime`.
     ///
     /// # Errors
     /// As for [`Demand::of_load`].
@@ -106,8 +106,8 @@ impl Demand {
         Self::of_load(per_hour / 3_600.0 * lifetime.as_secs_f64(), lifetime)
     }
 
-    /// Adds bots to the visitors. The bots cause the share `share` of all allocations. A measured
-    /// load already includes its bots.
+    /// Adds bots to the visitors. `share` is the bots' share of all allocations. A measured load
+    /// already includes its bots.
     ///
     /// # Errors
     /// [`DemandError::Bots`] if no visitor would be left; [`DemandError::Load`] if the load becomes

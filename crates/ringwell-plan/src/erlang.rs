@@ -2,11 +2,11 @@
 //! out.
 //!
 //! Owns the formula, which also covers fractional counts of numbers, and the formula's two
-//! inverses. A visitor that finds no number does not wait, so a pool loses visitors as a telephone
-//! exchange without a queue loses calls. If visitors arrive independently of each other, only the
-//! mean length of the lockouts matters. The formula therefore also holds if all lockouts have the
-//! same length. Invariant: the result falls as the count of numbers rises, rises with the load, and
-//! is between 0 and 1.
+//! inverses. If no number is free, the visitor does not wait. A pool therefore loses visitors in
+//! the same way as a telephone exchange without a queue loses calls. If visitors arrive
+//! independently of each other, only the mean length of the lockouts matters. The formula therefore
+//! also holds if all lockouts have the same length. Invariant: the result decreases with the count
+//! of numbers, increases with the load, and is between 0 and 1.
 
 /// The maximum count of numbers that [`numbers_for`] tries, which is more than any pool may have.
 pub const NUMBERS_MAX: u32 = 1 << 24;
@@ -63,8 +63,8 @@ pub fn numbers_for(load: f64, together: f64, target: f64) -> Option<u32> {
     Some(high)
 }
 
-/// The largest load of which at most the share `target` overflows in a pool of `numbers` numbers,
-/// if allocations arrive one at a time.
+/// The largest load at which at most the share `target` of allocations overflows in a pool of
+/// `numbers` numbers. Assumes that allocations arrive one at a time.
 #[must_use]
 pub fn load_for(numbers: u32, target: f64) -> f64 {
     let numbers = f64::from(numbers);

@@ -1,9 +1,10 @@
 //! Simulates calls to the numbers that visitors have seen, while faults happen.
 //!
-//! A call is attributed once, at its first event. The look-up is the one that `ringwell-calls`
-//! uses. It finds the visitor who held the number at the wall-clock time of that event. Owns the
-//! choice of the numbers to call, and the decision about which answers are wrong. It is not a
-//! violation if a node cannot answer: the call is then connected without attribution.
+//! A call is attributed once, at its first event. The simulation uses the same look-up as
+//! `ringwell-calls`. The look-up finds the visitor who held the number at the wall-clock time of
+//! that event. Owns the choice of the numbers to call, and the decision about which answers are
+//! wrong. It is not a violation if a node cannot answer: the call is then connected without
+//! attribution.
 
 use ringwell_core::Millis;
 use ringwell_engine::{Missing, Moment};

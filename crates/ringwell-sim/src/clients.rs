@@ -291,7 +291,7 @@ impl World {
         Ok(())
     }
 
-    /// Handles a client that disconnected before it had an answer.
+    /// Handles a client that disconnected before it received an answer.
     pub(crate) fn aborted(&mut self, node: usize, id: u64) {
         if let Some(running) = self.nodes[node].running.as_mut() {
             running.batches.remove(&id);

@@ -67,8 +67,8 @@ impl Cluster {
         for index in 0..random.between(2, 8) {
             let id = 100 + index * 7;
             let lifetime_ms = lifetimes[random.index(5)];
-            // The codes of the pool's numbers. In every third pool, the numbers have another
-            // country code.
+            // The codes of the pool's numbers. In every third pool, the numbers have a country code
+            // other than 1.
             let plan = if index % 3 == 2 { 1_000_493_012_000_000 } else { 2_005_550_000 };
             let first = plan + index * 1000;
             let count = [2, 5, 10, 20, 40, 80][random.index(6)];

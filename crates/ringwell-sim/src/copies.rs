@@ -95,8 +95,8 @@ impl World {
     pub(crate) fn put_journal_back(&mut self, copied: &CopiedJournal) {
         let CopiedJournal { node, shard, at, map, back_us, .. } = *copied;
         let written = self.journal_written(node, shard);
-        // If the node has started again since the copy was made, it detects the copy without the
-        // help of other nodes.
+        // If the node has started again since the copy was made, it detects without the help of
+        // other nodes that its journal is a copy.
         let is_marked = written != copied.written;
         let mut others = self.nodes.iter().enumerate().filter(|(other, _)| *other != node);
         let serves = |it: &crate::world::Node| it.running.as_ref().is_some_and(|r| r.is_serving);
@@ -121,8 +121,8 @@ impl World {
         }
     }
 
-    /// Returns the node and the shard that were drawn, if the shard's journal may be lost or copied
-    /// now.
+    /// Returns the node and the shard that were drawn, if the simulator may lose or copy the
+    /// shard's journal now.
     fn journal(&self, which: u64, drawn: u64) -> Option<(usize, u16)> {
         let node = usize::try_from(which % self.nodes.len() as u64).unwrap_or(0);
         let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten();
@@ -182,7 +182,8 @@ impl World {
         self.tell(node, &[], || format!("the original journal of shard {shard} is put back"));
     }
 
-    /// Returns the owners according to which a node serves, and the buckets that it is giving away.
+    /// Returns the owners of all buckets as a node has recorded them, and the buckets that the node
+    /// is giving away.
     fn owners_served(&self, node: usize) -> Option<(Owners, Vec<Leaving>)> {
         let served = self.nodes[node].files.served()?;
         Some((served.owners?, served.leaving))
@@ -211,8 +212,8 @@ impl World {
         self.stop(node, false);
         let mark = if is_marked { restored_mark() } else { None };
         self.nodes[node].files.disk().put_back(&copied.files, mark);
-        // If the node has not served with the data that is replaced here, allocations that this
-        // data lacks are missing from the copy too.
+        // The replaced data may itself be an older copy, with which the node has not served yet.
+        // Allocations that are missing from the replaced data may be missing from the new copy too.
         let before = self.nodes[node].older.map_or(u64::MAX, |older| older.since_us);
         let since_us = before.min(copied.at);
         self.nodes[node].older = Some(Older { is_marked, since_us });
@@ -269,8 +270,8 @@ impl World {
         Known { shard, by: others.filter(knows).collect() }
     }
 
-    /// Handles a node that begins to serve with older data. It has lost allocations of which no
-    /// other node knows.
+    /// Handles a node that begins to serve with data that lacks some answered allocations. These
+    /// allocations count as lost unless the data is marked or another node can report this.
     pub(crate) fn excuse_older(&mut self, node: usize) {
         let Some(older) = self.nodes[node].older.take() else { return };
         self.holds_unknown();

@@ -4,7 +4,7 @@
 //! cut, the disk contains an arbitrary subset of the unflushed blocks. If only the process is
 //! killed, the cache survives. The same applies to names: a change to a directory is durable after
 //! the directory has been flushed. The machine may stop at any call that changes something. This
-//! module does not know the format of journals.
+//! module does not depend on the format of journals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,7 +89,7 @@ pub(crate) struct Disk {
     pub(crate) is_full: bool,
     /// Whether the disk has failed, so that nothing becomes durable until it is mounted again.
     pub(crate) is_dead: bool,
-    /// Whether the file system has noticed the failure, and therefore refuses writes too.
+    /// Whether the file system has detected the failure and is therefore read-only.
     pub(crate) is_read_only: bool,
     /// The number of times that the disk was mounted again.
     pub(crate) mounts: u64,

@@ -46,10 +46,11 @@ pub(crate) enum Event {
     Manage,
     /// Numbers that were just added to a pool move on to another pool.
     LendOn(u64, Vec<u64>, Random),
-    /// Shortly after a node has begun to serve, or has published a snapshot or a map, it is killed
-    /// or its machine loses power, unless the node has stopped in the meantime.
+    /// A node is killed, or its machine loses power, shortly after the node began to serve or
+    /// published a snapshot or a map. Ignored if the node has stopped in the meantime.
     CrashAfter(usize, u32),
-    /// A node begins to serve, and an operator acts immediately.
+    /// An operator moves buckets, lends numbers or changes the list of pools shortly after a node
+    /// began to serve.
     Hasty(usize, u32),
     /// The disk of a node is mounted again, although the machine was not rebooted.
     Remount(usize),
@@ -102,7 +103,7 @@ pub(crate) struct Rung {
     pub(crate) which: usize,
     pub(crate) wanted: Wanted,
     pub(crate) at: Moment,
-    /// Whether any node knew, at the time of the call, that history was missing. This is recorded
-    /// with the call, because a node that later loses its disk also loses this information.
+    /// Whether, at the time of the call, any node had a record of missing history. This is stored
+    /// with the call, because a node that later loses its disk also loses its record.
     pub(crate) has_gaps: bool,
 }

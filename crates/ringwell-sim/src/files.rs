@@ -1,5 +1,4 @@
-//! Implements the driver's trait for files on a simulated disk, for the file calls of production
-//! code.
+//! Implements the driver's file trait on a simulated disk, so that production code can use it.
 
 use std::io;
 use std::path::Path;
@@ -31,8 +30,8 @@ pub(crate) fn restored_mark() -> Option<Name> {
     name(Path::new("RESTORED"))
 }
 
-/// The names of the file that marks an incomplete copy of a log: the final name, and the name while
-/// the file is being written.
+/// The names of the file that marks an incomplete copy of a shard's log: the final name, and the
+/// name while the file is being written.
 const MARK: [&str; 2] = ["UNFINISHED", "UNFINISHED.tmp"];
 
 /// The disk of one machine, as seen by one process.

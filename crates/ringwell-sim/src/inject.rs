@@ -1,4 +1,4 @@
-//! Injects faults into machines every second, and acts as the operator afterwards.
+//! Injects faults every second, performs the operator's actions, and checks look-ups at the end.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -20,8 +20,8 @@ use crate::machine::Sent;
 use crate::model::{Grant, Judged, Violation, Wanted};
 use crate::world::{MS, ORIGIN_US, SECOND, World};
 
-/// The sizes of the steps by which clocks are set: small enough for the new time to be trusted, or
-/// large enough for it to be refused.
+/// The range of clock steps that are small enough to be trusted. Steps in the range
+/// `STEP_DOUBTED_US` are so large that they are refused.
 const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
 /// Clock steps that end no lockout early, because lockouts are lengthened by more than the step.
 const STEP_ALLOWED_US: (u64, u64) = (500 * MS, 1_900 * MS);
@@ -86,7 +86,7 @@ impl World {
     }
 
     fn inject_into_machine(&mut self, node: usize) {
-        // A full disk may have space again.
+        // If the disk is full, space may become free.
         let was_full = self.nodes[node].files.disk().is_full;
         if was_full {
             let is_full = self.faults.stream(Kind::Full).chance(500_000);
@@ -135,8 +135,7 @@ impl World {
         self.queue.add(self.now() + after, Event::Remount(node));
     }
 
-    /// Sets the wall clock to a wrong time at boot, because a machine's hardware clock is
-    /// inaccurate.
+    /// May set the wall clock to a wrong time at boot, as an inaccurate hardware clock would.
     pub(crate) fn befall_boot(&mut self, node: usize) {
         if self.faults.strikes(Kind::BootClock) {
             let (low, high) = STEP_ALLOWED_US;
@@ -180,7 +179,7 @@ impl World {
         self.restart_failing(node);
     }
 
-    /// Restarts a node, like an operator who notices that a journal no longer stores anything.
+    /// Restarts a node some time after one of its journals has failed, as an operator would.
     fn restart_failing(&mut self, node: usize) {
         let Some(running) = self.nodes[node].running.as_mut() else { return };
         let has_failed = running.node.journals().any(|(_, state)| state == JournalState::Failed);
@@ -266,7 +265,7 @@ impl World {
         self.map_change.is_some() || self.now() < self.shortened_until
     }
 
-    /// Acts immediately, as the operator of a node that has just begun to serve.
+    /// Makes a change as soon as a node begins to serve, as an impatient operator would.
     pub(crate) fn act_in_haste(&mut self, node: usize) {
         if self.faults.are_over || self.nodes[node].running.is_none() {
             return;
@@ -296,8 +295,8 @@ impl World {
     }
 
     /// Moves the buckets of some pools to another shard, as an operator would. Does nothing while a
-    /// new map is being distributed, because the map may assign a bucket to one node while the move
-    /// gives it to another.
+    /// new map or a new list of pools is being distributed. A new map may assign a bucket to one
+    /// node while the move gives it to another.
     fn move_buckets(&mut self) {
         let shards = self.cluster.homes.len();
         let random = self.faults.stream(Kind::Move);
@@ -335,7 +334,7 @@ impl World {
             drop(unanswered);
             sim.shared.tell(sim.life.node, &[], || match given {
                 Ok(_) => "has given them".to_owned(),
-                Err(error) => format!("cannot continue the move: {error}"),
+                Err(error) => format!("the move failed: {error}"),
             });
         });
     }
@@ -407,8 +406,8 @@ impl World {
         Ok(())
     }
 
-    /// Returns two look-ups for each allocation: one at the time when it was made, and one at the
-    /// last time when it was the number's newest allocation.
+    /// Returns two look-ups for each allocation: one for the time when it was made, and one for the
+    /// last time at which it was the number's newest allocation.
     fn look_ups(&self) -> Vec<(Wanted, Moment)> {
         let mut look_ups = Vec::new();
         let model = self.shared.model.borrow();
@@ -461,7 +460,7 @@ impl World {
         }
     }
 
-    /// Looks up a number as for a call: the node asks all shards.
+    /// Looks up a number as the server does for a call: the node asks all shards.
     fn ask_all(&self, asked: usize, which: usize, number: PromoNumber, at: Millis) -> Option<()> {
         let running = self.nodes[asked % self.nodes.len()].running.as_ref();
         let thread = running.filter(|running| running.is_serving)?.first()?;
@@ -532,8 +531,8 @@ impl World {
                     && !is_to_blame
                 {
                     format!(
-                        "the look-up found {held:?}, but the number was handed out again at \
-                        {end_us} us"
+                        "the look-up found {held:?}, which does not show that the number was \
+                        handed out again at {end_us} us"
                     )
                 } else {
                     return Ok(());
@@ -542,8 +541,8 @@ impl World {
             Ok(Past { held: None, .. }) if !wanted.is_newest || has_gaps || is_to_blame => {
                 return Ok(());
             }
-            // The owner's state of the number is doubtful: during a hold, another owner may have
-            // allocated the number.
+            // The owner's record of the number may be outdated: another owner may have allocated
+            // the number during a hold.
             Ok(Past { held: None, .. }) if self.is_doubted(wanted) => return Ok(()),
             Ok(found) if wanted.is_lost && (is_to_blame || is_locked(&found, at)) => return Ok(()),
             Ok(other) => {
@@ -587,8 +586,8 @@ impl World {
     }
 }
 
-/// Whether the look-up found a visitor whose lockout had not ended at the time `at`. If an operator
-/// ended the lockout early, the record of this may have been lost too.
+/// Whether the look-up found a visitor whose lockout had not ended at the time `at`. An operator
+/// may have ended the lockout earlier, and the record of that may be lost.
 fn is_locked(found: &Past, at: Moment) -> bool {
     let held = found.held.as_ref();
     matches!(at, Moment::Wall(at) if held.is_some_and(|held| at < held.locked_until))

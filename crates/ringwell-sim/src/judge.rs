@@ -12,8 +12,8 @@ use crate::model::{Judged, PoolRule, TakenUp, Violation};
 use crate::world::World;
 
 impl World {
-    /// Reports which pools have left or arrived, and which lockouts and holds have been adopted,
-    /// since the last poll of a task.
+    /// Reports the pools that shards have gained or lost, and the lockouts and holds that they have
+    /// adopted, since the last poll of a task.
     pub(crate) fn judge_changes(&mut self) -> Judged {
         let changed = std::mem::take(&mut *self.shared.changed.borrow_mut());
         let answers_lost = std::mem::take(&mut *self.shared.answers_lost.borrow_mut());
@@ -23,8 +23,8 @@ impl World {
         Ok(())
     }
 
-    /// Reports a node that begins to serve with data that is older than some moves of its buckets.
-    /// In the model, the node then owns the pools that it still has.
+    /// Reports that a node begins to serve with data from before some moves of its buckets. The
+    /// model then assigns to the node the pools that it owns according to this data.
     pub(crate) fn judge_all_pools(&mut self, node: usize) -> Judged {
         let shards = self.cluster.shards_of(node);
         shards.into_iter().try_for_each(|shard| self.judge_changed(shard, false))
@@ -149,7 +149,7 @@ pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
 fn pool_rule(locked: Millis, numbers: impl Iterator<Item = u64>, bug: Option<Bug>) -> PoolRule {
     let is_short = bug == Some(Bug::NoRounding);
     let Millis(lifetime_ms) = if is_short { locked } else { lifetime(locked) };
-    // The last three digits are the index of a number in its pool. The number with the index 999 is
+    // The last three digits of a number are its index in the pool. The number with the index 999 is
     // not in the rotation.
     let mut numbers: Vec<u64> = numbers.filter(|number| number % 1000 != 999).collect();
     numbers.sort_unstable();

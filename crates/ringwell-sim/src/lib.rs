@@ -1,10 +1,10 @@
-//! Simulates whole clusters in virtual time: the production driver, under faults, controlled by one
-//! seed.
+//! Simulates whole clusters in virtual time. The production driver runs under injected faults, and
+//! one seed determines the entire run.
 //!
 //! Owns time, disks, the network, the clients, and a reference model that judges every answer. Runs
-//! `ringwell-driver` and the crates below it unchanged, and contains no rule of the product.
-//! Nothing in this crate reads a clock, or uses any randomness except that of the seed. Invariant:
-//! the same options always give exactly the same run. Source: docs/spec/simulation.md.
+//! `ringwell-driver` and the crates below it unchanged, and contains no product logic. Nothing in
+//! this crate reads a real clock, and all randomness comes from the seed. Invariant: the same
+//! options always give exactly the same run. Source: docs/spec/simulation.md.
 
 mod calls;
 mod clients;
@@ -40,7 +40,8 @@ pub use ringwell_driver::Bug;
 pub use run::{Options, Report, run};
 pub use shrink::shrink;
 
-/// Plants a bug in the rules themselves. The bug affects the whole process.
+/// Plants a bug in the core crate, which contains the allocation rules. The bug affects the whole
+/// process.
 #[cfg(canary)]
 pub fn plant_in_core(bug: Option<Bug>) {
     use ringwell_core::canary;

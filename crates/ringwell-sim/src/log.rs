@@ -1,8 +1,8 @@
-//! Machines that share a log: one of them serves, and another one is its standby. Each of them may
-//! wrongly assume that it serves.
+//! Machines that share a log: one of them serves, and the others are standbys. Any of them may
+//! wrongly assume that it is the serving machine.
 //!
-//! Owns the simulated servers of the log, the machines, clients and faults of a run, and the judge
-//! of the answers that clients have seen. Runs `ringwell-driver` and the crates below it unchanged:
+//! Owns the log's simulated servers, a run's machines, clients and faults, and the judge that
+//! checks every answer to a client. Runs `ringwell-driver` and the crates below it unchanged:
 //! startup from a log, the store on the log, and everything that a shard does. Time, disks and
 //! clocks are simulated in the same way as in runs without a shared log. Source:
 //! docs/spec/simulation.md, "A log shared by machines".

@@ -1,5 +1,5 @@
-//! Simulates machines that share a log, one run for each seed, for the program's option
-//! `--shared-log`.
+//! Implements the option `--shared-log`: simulates machines that share a log, one run for each
+//! seed.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -92,7 +92,7 @@ fn run_seeds(plan: &LogRunPlan, next: &AtomicU64, sum: &Mutex<Sum>) {
         sum.from_the_living += report.from_the_living;
         #[expect(
             clippy::cast_precision_loss,
-            reason = "a few hours have fewer than 2^52 microseconds"
+            reason = "a run lasts a few hours: fewer than 2^52 microseconds"
         )]
         let hours = *length_us as f64 / 3.6e9;
         sum.hours += hours;

@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     /// `World` injects, but no kind of fault is drawn in both places.
     pub(crate) call_faults: Arc<Mutex<Faults>>,
     pub(crate) model: RefCell<Model>,
-    /// Frames that processes have sent and that are not yet in transit.
+    /// Effects of processes that the world has not handled yet.
     pub(crate) outbox: RefCell<Vec<Sent>>,
     /// Callers that wait for an answer from another process.
     pub(crate) calls: RefCell<BTreeMap<u64, Caller>>,
@@ -413,7 +413,8 @@ impl Net for Wire {
     fn close(&self) {}
 
     fn stats(&self) -> NetStats {
-        let latency = Histogram::new(2).unwrap_or_else(|_| unreachable!("two digits are allowed"));
+        let latency = Histogram::new(2);
+        let latency = latency.unwrap_or_else(|_| unreachable!("2 is a valid count of digits"));
         NetStats { connections: 0, connects: 0, latency, clock_ahead_ms: 0 }
     }
 }

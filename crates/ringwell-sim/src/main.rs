@@ -45,7 +45,7 @@ struct Cli {
     /// Only these batches are sent
     #[arg(long, value_name = "BATCH,…")]
     only_batches: Option<String>,
-    /// Runs take hours, with quiet time between bursts of requests
+    /// Simulate several hours in each run, with quiet time between bursts of requests
     #[arg(long)]
     hours: bool,
     /// A bug to plant
@@ -179,7 +179,7 @@ fn run_seeds(cli: &Cli, plan: &Options, commit: &str, next: &AtomicU64, sum: &Mu
         sum.numbers += report.numbers;
         #[expect(
             clippy::cast_precision_loss,
-            reason = "a few hours have fewer than 2^52 microseconds"
+            reason = "a run lasts a few hours: fewer than 2^52 microseconds"
         )]
         let hours = report.length_us as f64 / 3.6e9;
         sum.hours += hours;

@@ -1,10 +1,12 @@
 //! An operator changes the list of pools: lifetimes change, numbers come and go, and pools are
 //! removed and added again.
 //!
-//! Numbers can move between the pools of all nodes, at any time. One rule for operators is
-//! respected: no new map gives a pool to another owner while a lockout may be in effect that is
-//! longer than its pool's lifetime. Such lockouts exist if the lifetime was shortened, or if the
-//! number came from another pool.
+//! Numbers can move between the pools of all nodes once every node has served. The simulated
+//! operator respects two rules. No new map gives a pool to another owner while a number may have a
+//! lockout that is longer than its pool's lifetime. Such lockouts exist if the lifetime was
+//! shortened, or if the number came from a pool with a longer lifetime. Conversely, no lifetime is
+//! shortened, and no number moves to a pool with a shorter lifetime, while a pool may be held
+//! because of unknown lockouts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -20,8 +22,8 @@ use crate::model::{PoolRule, Violation};
 use crate::random::Random;
 use crate::world::{MS, Node, SECOND, World};
 
-/// The time within which a list reaches all nodes. Even if a node is paused as well, it reads the
-/// list within the permitted ten seconds.
+/// The time within which a list reaches all nodes. Even if a node is also paused, it reads the list
+/// within ten seconds, the permitted maximum.
 const SPREAD_US: u64 = 6 * SECOND;
 
 /// The pause before a list is read again, if a full disk prevented the change.

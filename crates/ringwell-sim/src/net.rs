@@ -1,5 +1,5 @@
 //! The network between processes. Requests and answers may be delayed, lost, duplicated or
-//! reordered, and may reach a process that has ended.
+//! reordered, and may arrive after the receiving process has ended.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,18 +15,18 @@ use crate::machine::{Caller, Replied, Sent};
 use crate::model::{Judged, Violation};
 use crate::world::{MS, World};
 
-/// The maximum number of bad answers in a row: five bad answers shut even a window of the largest
-/// size, and one more call may be in progress.
+/// The maximum number of calls in a row without a fast answer: five such calls reduce even the
+/// largest window to 0, and a sixth may already be in progress.
 const BAD_MAX: usize = 6;
 
-/// The time after which a call without an answer counts as bad.
+/// The time after which a call without a fast answer counts towards `BAD_MAX`.
 const JUDGED_US: u64 = 60 * MS;
 
 /// An answer that takes longer than this does not count as fast.
 const QUICK_US: u64 = 50 * MS;
 
-/// A link is identified by the node, the life of the node's process, the thread that uses the link,
-/// and the destination shard.
+/// A link is identified by its node, the node's process (its `life`), the thread that uses the
+/// link, and the destination shard.
 type Link = (usize, u32, u16, u16);
 
 /// The state of links as it can be observed from outside.
@@ -61,12 +61,14 @@ impl World {
         let is_judged = |begun: &&u64| **begun > stalled && **begun + JUDGED_US < idle_at;
         let judged = bad.iter().filter(is_judged).count();
         if judged > BAD_MAX {
-            let text =
-                format!("shard {thread} got {judged} bad answers in a row from shard {shard}");
+            let text = format!(
+                "shard {thread} got no good answer to {judged} consecutive requests to shard \
+                {shard}"
+            );
             let rule = "a link does not shut";
             return Err(Violation { rule, text, number: 0, shard });
         }
-        // Rows of clients with short deadlines do not affect the state of a link.
+        // Rows with short deadlines do not affect the state of a link.
         let limits = frame::Limits::default();
         let asked = frame::read_ask(body, &limits);
         if asked.is_ok_and(|(ask, _)| u64::from(ask.remaining_ms) * MS >= QUICK_US / 2) {
@@ -103,8 +105,8 @@ impl World {
         }
     }
 
-    /// Returns the delay of each delivery of a frame. A lost frame has no delivery, and a
-    /// duplicated frame has two.
+    /// Returns the delay of each delivery of a frame. A lost frame is never delivered, and a
+    /// duplicated frame is delivered twice.
     fn ways(&mut self, from: usize, to: usize) -> Vec<u64> {
         if self.cuts.get(&(from, to)).is_some_and(|until| *until > self.now()) {
             return Vec::new();
@@ -140,7 +142,7 @@ impl World {
         let threads = running.iter().flat_map(|running| running.threads.values());
         let open: Vec<_> = threads.filter(|thread| thread.is_open.get()).collect();
         let own = open.iter().position(|thread| thread.shard.id == shard).unwrap_or(0);
-        // In about three out of four cases, the shard's own thread has the connection.
+        // In about three out of four cases, the shard's own thread receives the request.
         let drawn = self.chance.below(4 * open.len().max(1) as u64);
         let place = usize::try_from(drawn).ok().filter(|drawn| *drawn < open.len());
         let Some(thread) = open.get(place.unwrap_or(own)) else {

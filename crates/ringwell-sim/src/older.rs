@@ -1,5 +1,4 @@
-//! Types that describe a data directory that lacks some of the allocations that its node has sent
-//! to clients.
+//! Old data: a data directory without some of the allocations that its node has sent to clients.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +7,11 @@ use ringwell_driver::store::{Leaving, WrittenJournal};
 
 use crate::disk::Name;
 
-/// A copy of a node's data, and the conditions that must still be met when it is restored.
+/// A copy of a node's data, and the values that decide whether the copy can still be restored.
 #[derive(Debug)]
 pub(crate) struct Copied {
     pub(crate) node: usize,
-    /// Whether the operator marks the restored data.
+    /// Whether the operator marks the data as restored.
     pub(crate) is_marked: bool,
     pub(crate) files: Copy,
     /// The time when the copy was made.
@@ -22,7 +21,7 @@ pub(crate) struct Copied {
     pub(crate) boots: usize,
 }
 
-/// The files of a disk at some time.
+/// The files on a disk at one point in time.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
     pub(crate) files: Vec<(Name, Vec<u8>)>,
@@ -39,7 +38,8 @@ impl Copy {
     }
 }
 
-/// A copy of one shard's journal, and the conditions that must still be met when it is restored.
+/// A copy of one shard's journal, and the values that decide whether the copy can still be
+/// restored.
 #[derive(Debug)]
 pub(crate) struct CopiedJournal {
     pub(crate) node: usize,
@@ -51,8 +51,7 @@ pub(crate) struct CopiedJournal {
     pub(crate) at: u64,
     pub(crate) owners: Option<(Owners, Vec<Leaving>)>,
     pub(crate) map: u64,
-    /// The time between the restoration of the copy and the return of the original journal, if the
-    /// original returns.
+    /// The time after which the original journal replaces the restored copy, if it ever does.
     pub(crate) back_us: Option<u64>,
 }
 
@@ -66,21 +65,22 @@ pub(crate) struct Lost {
     pub(crate) files: Copy,
     /// The time when the journal was lost.
     pub(crate) at: u64,
-    /// The allocations that the data already lacked before the loss.
+    /// The allocations that were already missing from the node's data before the loss.
     pub(crate) before: Option<Older>,
 }
 
 /// Describes data that lacks some of the allocations that were sent to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Older {
-    /// Whether the operator has marked the data. If not, only other nodes can detect that the data
-    /// is old.
+    /// Whether the node can detect on its own that the data is old, for example because the
+    /// operator has marked it. If not, only other nodes can detect this.
     pub(crate) is_marked: bool,
-    /// The time since which all allocations are missing.
+    /// All allocations made since this time are missing.
     pub(crate) since_us: u64,
 }
 
-/// A shard with older data, and the nodes that have a record of a longer journal of that shard.
+/// A shard with old data, and the other nodes that have recorded a different data directory or a
+/// longer journal for that shard.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) shard: u16,

@@ -22,7 +22,8 @@ const TIMES: u64 = 720;
 const BURST_US: (u64, u64) = (5 * SECOND, 40 * SECOND);
 const QUIET_US: (u64, u64) = (30 * SECOND, 2 * HOUR);
 
-/// In a quiet time, the intervals between two batches, and between two opportunities for faults.
+/// The shortest and the longest interval between two batches in a quiet time, and between two
+/// opportunities for faults.
 const BATCHES_US: (u64, u64) = (SECOND, 10 * MINUTE);
 const FAULTS_US: (u64, u64) = (MINUTE, 15 * MINUTE);
 
@@ -32,9 +33,9 @@ const DOWN_US: u64 = HOUR / 2;
 const CUT_US: u64 = 5 * MINUTE;
 const AGAIN_US: u64 = 2 * HOUR;
 
-/// In each second, shard time approaches the wall clock by half a millisecond. In addition, a shard
-/// uses its own clocks to convert the times in reports from other shards. After a run of a minute,
-/// look-ups that give a wall-clock time are therefore only this precise.
+/// The difference between shard time and the wall clock shrinks by half a millisecond per second.
+/// In addition, a shard uses its own clocks to convert the times in reports from other shards.
+/// After a run of one minute, look-ups by wall-clock time are therefore only this precise.
 const DATED_WITHIN_US: u64 = 30 * MS;
 
 /// The intervals of a run.
@@ -60,21 +61,21 @@ impl Pace {
         }
     }
 
-    /// Returns the time after which all lockouts with the lifetime `lifetime_ms` have ended: the
-    /// lifetime, plus the longest pause in which a node may miss a new lifetime.
+    /// Returns a time after which all lockouts with the lifetime `lifetime_ms` have ended. A paused
+    /// node may miss a change of the lifetime, so the result includes the longest pause. In a run
+    /// of seconds, the result is the same for all lifetimes.
     pub(crate) fn shortened_us(&self, lifetime_ms: u64) -> u64 {
         let longest_ms = if self.has_hours { lifetime_ms } else { self.lifetimes_ms()[4] };
         longest_ms * MS + 3 * SECOND
     }
 
-    /// Returns for how long clients send batches, if they do so for `length_us` in a run of
-    /// seconds.
+    /// Returns how long clients send batches. In a run of seconds, this is `length_us`.
     pub(crate) fn length_us(&self, length_us: u64) -> u64 {
         if self.has_hours { length_us * TIMES } else { length_us }
     }
 
-    /// Returns the time between the last fault and the first probe: the longest lifetime, plus 15
-    /// s.
+    /// Returns the time between the last fault and the first probe: the longest lifetime plus 15 s,
+    /// and another minute in a run of hours.
     pub(crate) fn calm_us(&self, lifetime_max_ms: u64) -> u64 {
         let lifetime_us = if self.has_hours {
             // The repair of a damaged node may have to wait until no lockout lasts longer than its
@@ -91,7 +92,7 @@ impl Pace {
         self.has_hours.then_some(2 * HOUR)
     }
 
-    /// Returns the precision, in microseconds, of look-ups that give a wall-clock time.
+    /// Returns the precision, in microseconds, of look-ups by wall-clock time.
     pub(crate) fn dated_within_us(&self, length_us: u64) -> u64 {
         if self.has_hours { DATED_WITHIN_US + length_us / 1_000 } else { DATED_WITHIN_US }
     }
@@ -128,8 +129,8 @@ impl Pace {
     }
 
     /// Returns for how long a process stays down. This is `down_us` or, in some cases in a run of
-    /// hours, an arbitrary time up to `DOWN_US`. If the process would stay down past `end`, the
-    /// time is at most 3 s.
+    /// hours, a random time up to `DOWN_US`. If the process would stay down past `end`, the time is
+    /// at most 3 s.
     pub(crate) fn down_us(&mut self, now: u64, down_us: u64, end: u64) -> u64 {
         let down_us = self.rarely(down_us, DOWN_US);
         if now + down_us < end { down_us } else { down_us.min(3 * SECOND) }
@@ -145,7 +146,7 @@ impl Pace {
         self.rarely(again_us, AGAIN_US)
     }
 
-    /// Returns `usual_us` or, in one out of four cases in a run of hours, an arbitrary time up to
+    /// Returns `usual_us` or, in one out of four cases in a run of hours, a random time up to
     /// `most_us`.
     fn rarely(&mut self, usual_us: u64, most_us: u64) -> u64 {
         if self.has_hours && self.random.below(4) == 0 {

@@ -1,5 +1,4 @@
-//! One process: the driver's shards, each with its own executor, and the tasks with which they
-//! start.
+//! One process: the driver's shards, each with its own executor, and the first tasks of each shard.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,9 +43,9 @@ pub(crate) struct Running {
     pub(crate) stopping: Option<usize>,
     /// Whether any shard failed to save its state.
     pub(crate) is_unsaved: bool,
-    /// Whether an operator was already called.
+    /// Whether an operator has already been called.
     pub(crate) is_failing: bool,
-    /// The shards that started with data that is older than their answers.
+    /// The shards that started with old data, which lacks some of the allocations sent to clients.
     pub(crate) known: Vec<crate::older::Known>,
 }
 
@@ -64,7 +63,7 @@ pub(crate) struct Thread {
     pub(crate) stalled_until: u64,
     /// The last time at which the thread had nothing left to do.
     pub(crate) idle_at: u64,
-    /// The value of `idle_at` before the thread's last turn.
+    /// The value of `idle_at` before the last poll on this thread.
     pub(crate) was_idle_at: u64,
     /// Whether the thread accepts requests from other nodes.
     pub(crate) is_open: Rc<Cell<bool>>,

@@ -19,9 +19,9 @@ impl World {
         of_file.unwrap_or(&by_file).clone()
     }
 
-    /// Returns the owner of each pool, as the operator sees it. The owner is the shard that is
-    /// recorded as the owner on the disk of its own node. If there is no such shard, the owner is
-    /// the shard to which the pool is in transit. If the pool is not in transit, the newest cluster
+    /// Returns the owner of each pool, as the operator sees it. A shard is the owner if it is
+    /// recorded as such on its own node's disk. If there is no such shard, the owner is the shard
+    /// to which the pool is in transit. If the pool is not in transit either, the newest cluster
     /// file names its owner.
     pub(crate) fn owners_now(&self) -> BTreeMap<u64, u16> {
         let mut found = self.cluster.newest().owners.clone();
@@ -37,8 +37,8 @@ impl World {
                     *shard = on_its_way.to;
                 }
             }
-            // Restored data may be older than a move, so several nodes may record that they own the
-            // bucket.
+            // Restored data may be from before a move, so several nodes may have recorded that they
+            // own the bucket.
             let own = nodes.iter().filter_map(|(node, (owners, _))| {
                 owners.get(of).filter(|own| self.cluster.home(own.shard) == *node)
             });

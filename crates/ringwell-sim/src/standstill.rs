@@ -1,8 +1,8 @@
 //! Suspends machines for longer than a list of pools may take to reach all nodes.
 //!
-//! During a suspension, numbers move from the machine's pools to pools of other nodes. When the
-//! machine resumes, the list with these changes is already there, or arrives within the time that
-//! operators have for distributing a list.
+//! While a machine is suspended, numbers move from its pools to pools of other nodes. When it
+//! resumes, it already has the list with these changes, or receives the list within the time that
+//! operators have for distributing one.
 
 use crate::fault::Kind;
 use crate::random::Random;
@@ -39,8 +39,8 @@ const OUT_OF_REACH: [Kind; 18] = [
 ];
 
 impl World {
-    /// Suspends a machine. During the suspension, moves numbers from one of its pools to a pool of
-    /// another node.
+    /// Suspends a machine. During the suspension, moves numbers from one of the machine's pools to
+    /// a pool of another node.
     pub(crate) fn stand_still(&mut self, node: usize) {
         let random = self.faults.stream(Kind::StandsStill);
         let (length, drawn) =

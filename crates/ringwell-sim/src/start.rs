@@ -30,7 +30,8 @@ use crate::process::{Running, Start};
 use crate::stored;
 use crate::world::{Boot, MS, Node as Machine, SECOND, World};
 
-/// The capacity of each shard for rows of repeatable batches. No run has that many rows.
+/// The maximum number of answered rows that each shard remembers for repeated batches. No run has
+/// that many rows.
 const ANSWER_ROWS_MAX: usize = 100_000;
 
 /// The maximum delay after which pools that were missing at startup are added to a node.
@@ -195,8 +196,8 @@ impl World {
     fn config(&self) -> Config {
         let mut config = Config::new(PathBuf::from(DATA), 1);
         config.journal.segment_bytes = SEGMENT_BYTES;
-        // For `ThroughTooEarly`, a snapshot is nearly always in progress, so that changes happen
-        // during snapshots.
+        // With the planted bug `ThroughTooEarly`, a snapshot is nearly always in progress, so that
+        // changes happen during snapshots.
         let is_often = self.bug == Some(Bug::ThroughTooEarly);
         config.journal.snapshot_every_bytes = if is_often { 1 } else { SNAPSHOT_EVERY_BYTES };
         config.journal.history_bytes = 6 * SEGMENT_BYTES;
@@ -381,7 +382,7 @@ impl World {
         self.tell(node, &[], || "drains".to_owned());
     }
 
-    /// Handles a shard that has saved its state while its node shuts down.
+    /// Handles the end of a shard's attempt to save its state while its node shuts down.
     pub(crate) fn is_saved(&mut self, node: usize, life: u32, is_saved: bool) {
         let is_now = self.nodes[node].life == life;
         let files = self.nodes[node].files.clone();
@@ -470,8 +471,8 @@ impl World {
         }
         self.nodes[node].is_refused = false;
         let can_restore = self.chance.chance(500_000) || self.now() < self.shortened_until;
-        // If the data is older than the answers that were sent, the operator would have to mark a
-        // restored copy as old. Instead, the node starts with an empty disk.
+        // If the data lacks answers that were sent, the operator would have to mark a restored
+        // copy. Instead, the node starts with an empty disk.
         let is_whole = self.nodes[node].files.disk().mend() && self.nodes[node].older.is_none();
         if can_restore && is_whole {
             self.tell(node, &[], || "gets its files back from a copy".to_owned());

@@ -2,7 +2,8 @@
 //!
 //! It polls the tasks of processes one at a time. After a poll, the task's thread is busy for a
 //! while, and other threads continue. A thread usually polls the first of its ready tasks, so that
-//! no task starves. Sometimes it polls a random one, so that no code can rely on an order.
+//! no task starves. Sometimes it polls a random one, so that no code can rely on the order of
+//! tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -51,8 +52,8 @@ pub(crate) struct Node {
     pub(crate) map: Rc<Map>,
     /// Whether the node refused to start and waits for an operator.
     pub(crate) is_refused: bool,
-    /// Set when the node's data becomes older than the answers that the node has sent, until the
-    /// node serves again.
+    /// Set when the node's data may lack answers that the node has sent. Cleared when the node
+    /// serves again.
     pub(crate) older: Option<Older>,
     /// The buckets that the node owns, if its data is from before a move.
     pub(crate) before_moves: Option<BTreeSet<u16>>,
@@ -117,7 +118,7 @@ pub(crate) struct World {
     /// The random stream that determines the task and the duration of each poll.
     turns: Random,
     pub(crate) polls: u64,
-    /// Whether nothing is promised any more, because a node with data from before a move could not
+    /// Whether the promises no longer apply, because a node with data from before a move could not
     /// ask all other nodes about its journals.
     pub(crate) is_beyond: bool,
 }
@@ -221,7 +222,7 @@ impl World {
         self.pace.calm_us(self.cluster.lifetime_max_ms())
     }
 
-    /// Runs until the end, or until a promise is broken.
+    /// Simulates until the end of the run, or until a promise is broken.
     pub(crate) fn run(&mut self) -> Judged {
         let end = self.clients.length_us + self.calm_us() + 4 * SECOND;
         self.run_until(end, |world| world.is_beyond)?;
@@ -436,8 +437,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether a machine's wall clock was right during the whole boot that includes `true_us`, or
-    /// is right now and the machine has not rebooted since `true_us`.
+    /// Whether a machine's wall clock was right during the whole boot that includes `true_us`. Also
+    /// `true` if the clock is correct at present and the machine has not rebooted since `true_us`.
     pub(crate) fn is_dated(&self, node: usize, true_us: u64) -> bool {
         let boots = &self.nodes[node].boots;
         let is_last = boots.last().is_none_or(|boot| boot.at <= true_us);

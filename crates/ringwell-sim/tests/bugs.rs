@@ -16,9 +16,9 @@ const SEEDS_MAX: u64 = 400;
 /// Bugs that are tested elsewhere. Bugs in the rules of `ringwell-core` affect the whole process,
 /// so `rule_bugs.rs` tests them. Bugs in the code for a log shared by machines are found by runs
 /// with such a log (`log_bugs.rs`). The other bugs need a coincidence that is too rare for the
-/// seeds tried here, so tests of the driver find them (see its `bugs.rs`). In one of these bugs, a
-/// copy of a data directory keeps the original's name. This rarely has an effect, because a node
-/// holds all buckets of data that may be incomplete.
+/// seeds tried here, so tests of the driver find them (see the driver's `bugs.rs`). With one of
+/// these bugs, a copy of a data directory keeps the original's name. This rarely has an effect: if
+/// a data directory may be incomplete, the node holds all buckets in it.
 const ELSEWHERE: &[Bug] = &[
     Bug::UndoneReplaces,
     Bug::RotationIgnored,
@@ -165,8 +165,8 @@ const ASKED_FOR: [Kind; 15] = [
     Kind::CopiedJournal,
 ];
 
-/// A bug, the kinds of faults that are frequent, and the promises. The bug must break one of these
-/// promises.
+/// A bug, the kinds of faults that are frequent, and a list of promises. The bug must break one of
+/// these promises.
 type Case = (Bug, &'static [Kind], &'static [&'static str]);
 
 const CASES: &[Case] = &[
@@ -377,7 +377,7 @@ fn find(bug: Bug) -> Result<(), String> {
         let (on, off) = (on.to_vec(), off.clone());
         Options { seed, on, off, bug, has_hours, ..Options::default() }
     };
-    // Without the bug, the same seed must break nothing.
+    // Without the bug, the same seed must not break a promise.
     let holds = |seed: &u64| run(&of(*seed, None)).violation.is_none();
     let breaks = |seed| run(&of(seed, Some(bug))).violation.map(|broken| (seed, broken));
     match (from..from + SEEDS_MAX).filter_map(breaks).find(|(seed, _)| holds(seed)) {

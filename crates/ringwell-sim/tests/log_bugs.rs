@@ -9,7 +9,8 @@ use ringwell_sim::{Bug, LogFault, LogOptions, Violation, run_log};
 /// The number of seeds within which a bug must be found.
 const SEEDS_MAX: u64 = 400;
 
-/// A bug, the faults that are frequent, and the promises. The bug must break one of these promises.
+/// A bug, the faults that are frequent, and a list of promises. The bug must break one of these
+/// promises.
 type Case = (Bug, &'static [LogFault], &'static [&'static str]);
 
 const CASES: &[Case] = &[
@@ -66,7 +67,7 @@ fn every_bug_planted_in_the_log_is_found() {
     let mut missed = Vec::new();
     for (bug, on, rules) in CASES {
         let of = |seed, bug| LogOptions { seed, on: on.to_vec(), bug, ..LogOptions::default() };
-        // Without the bug, the same seed must break nothing.
+        // Without the bug, the same seed must not break a promise.
         let holds = |seed: &u64| run_log(&of(*seed, None)).violation.is_none();
         let breaks = |seed| run_log(&of(seed, Some(*bug))).violation.map(|broken| (seed, broken));
         // With many seeds, the bug first breaks a promise that is not listed for it. Such seeds do

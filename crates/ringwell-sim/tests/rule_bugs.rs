@@ -18,7 +18,7 @@ fn bugs_in_the_rules_are_found() {
     let undone = &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry];
     let cases: [(Bug, u64, &[Kind], &[&str]); 4] = [
         (Bug::LockCompare, 0, &[], &["double in shard time", "double"]),
-        (Bug::NotFifo, 0, &[], &["not free the longest"]),
+        (Bug::NotFifo, 0, &[], &["wrong order"]),
         (Bug::TwoOfAPool, 0, &[Kind::Retry, Kind::Visitor], &["visitor moved"]),
         (Bug::DoubtsIgnored, 1_072, undone, &["attribution"]),
     ];
@@ -71,7 +71,8 @@ fn an_undone_allocation_ends_no_other() -> bool {
     engine.shard().newest(number).unwrap().allocated_at == seen
 }
 
-/// The pool was held for longer than the lockout, so another node may have handed the number out.
+/// Tests that a number stays in doubt after its allocation is undone. The number's pool was held
+/// for longer than the lockout, so another node may have handed out the number in the meantime.
 fn an_undone_allocation_leaves_its_number_in_doubt() -> bool {
     let (mut engine, pool, _) = engine();
     let mut allocate = |engine: &mut Engine, after| {

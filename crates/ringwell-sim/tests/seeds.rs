@@ -100,9 +100,10 @@ fn a_call_during_faults_is_attributed_to_the_visitor_who_was_shown_its_number() 
     assert!(calls > seeds, "only {calls} calls were attributed");
 }
 
-/// Faults that end processes, except for new maps. If they are disabled, processes run for a long
-/// time. After a wall clock is set, shard time approaches it slowly. In such a long run, these
-/// adjustments add up to milliseconds that matter.
+/// Kinds of faults that end processes, except map changes. If they are disabled, processes run for
+/// a long time. After a wall clock is set, shard time approaches it slowly. In a long-running
+/// process, the corrections of shard time add up to several milliseconds, which is enough to
+/// matter.
 const ENDS: [Kind; 15] = [
     Kind::Kill,
     Kind::Power,
@@ -121,7 +122,7 @@ const ENDS: [Kind; 15] = [
     Kind::CrashAfter,
 ];
 
-/// Frequent faults for seeds in which visitors call numbers while disks are slow and processes end.
+/// Frequent faults for seeds in which visitors call numbers while processes end.
 const CALLS: [Kind; 5] = [Kind::Visitor, Kind::Retry, Kind::Kill, Kind::Power, Kind::Call];
 
 /// Seeds that once broke a promise: see docs/spec/simulation.md.
@@ -193,8 +194,8 @@ fn seeds_that_have_failed_hold() {
     }
 }
 
-/// The runs use durabilities that do not wait for a flush, or restore copies that were made before
-/// a move.
+/// The runs use durabilities that do not wait for a flush, or restore copies of data that were made
+/// before a move.
 #[test]
 fn no_seed_of_a_weaker_durability_or_of_old_data_breaks_a_promise() {
     for seed in 0..seeds() {

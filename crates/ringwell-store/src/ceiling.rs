@@ -104,9 +104,9 @@ impl Change {
         Ok(Room { network, ceiling })
     }
 
-    /// Refuses the `count` numbers that a pool has just received if they exceed `room`, as
-    /// determined before they were added. Otherwise records how many numbers the network may still
-    /// add.
+    /// Refuses the `count` numbers that a pool has just received if `room` allows fewer. Otherwise
+    /// records how many numbers the network may still add. `room` must have been determined before
+    /// the pool received the numbers.
     pub(crate) fn use_room(&mut self, room: Room, count: u64) -> Result<(), StoreError> {
         let Room { network, ceiling } = room;
         let ceiling = match ceiling {

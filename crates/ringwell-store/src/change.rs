@@ -318,7 +318,7 @@ impl Change {
         Ok(true)
     }
 
-    /// Stores the page tag of a destination's telephone number.
+    /// Stores the id of the JavaScript tag for a destination's telephone number.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -429,7 +429,8 @@ impl Change {
     }
 
     /// Ensures that no pool created later gets `id` or a lower id. An id of [`FAR`] or more is
-    /// reserved only if it is the next id. Otherwise, a single such id would use up all lower ids.
+    /// reserved only if it is the next id. If every such id were reserved, a single one would use
+    /// up all lower ids.
     pub(crate) async fn reserve_id(&mut self, id: PoolId) -> Result<(), StoreError> {
         let Ok(next) = i64::try_from(id.0.saturating_add(1)) else { return Ok(()) };
         let query = sqlx::query(

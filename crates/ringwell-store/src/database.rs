@@ -98,10 +98,10 @@ impl Kind {
         match self {
             // Readers do not wait for a writer, and a change is on the disk when it is confirmed.
             // The undo data of a long change stays in memory, because an import of 10,000 lines
-            // wrote 580 MB of it to a file. Changed pages stay in memory too until the change is
-            // complete. The write-ahead log is copied into the database once it reaches 64 MB,
-            // instead of 4 MB. This flushes many pages each time, and the flushes of allocations on
-            // the same disk must wait.
+            // otherwise wrote 580 MB of it to a file. Changed pages stay in memory too until the
+            // change is complete. The write-ahead log is copied into the database once it reaches
+            // 64 MB, instead of 4 MB. Each copy flushes many pages, and flushes of allocations on
+            // the same disk must wait for it.
             Self::Sqlite => {
                 "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
                  PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
@@ -117,7 +117,7 @@ impl Kind {
 }
 
 /// Creates a missing file so that only its owner can read it. SQLite gives the files beside it the
-/// same mode. These files contain keys and hashes of tokens.
+/// same mode. These files contain keys and token hashes.
 pub(crate) fn create_private(path: &Path) -> Result<(), StoreError> {
     let mut options = OpenOptions::new();
     let made = options.write(true).create_new(true).mode(0o600).open(path);
@@ -142,7 +142,7 @@ async fn greet(connection: &mut AnyConnection, kind: Kind) -> Result<(), sqlx::E
     connection.execute(sqlx::raw_sql(kind.greeting())).await.map(|_| ())
 }
 
-/// Converts an SQLite error about the content of the file at `path` to a [`FileFault`].
+/// Converts a SQLite error about the content of the file at `path` into a [`FileFault`].
 fn of_damage(path: &Path, error: StoreError) -> StoreError {
     let StoreError::Database(inner) = &error else { return error };
     FileFault::of_damage(path, inner).map_or(error, StoreError::File)
@@ -349,7 +349,7 @@ impl Database {
         }
     }
 
-    /// Begins a change. Waits until all other changes have ended.
+    /// Begins a change. With SQLite, waits until all other changes have ended.
     ///
     /// # Errors
     /// [`StoreError::Database`].

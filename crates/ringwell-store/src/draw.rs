@@ -67,8 +67,8 @@ impl Change {
     }
 
     /// Draws for `pool`, in order of preference, at most `count` free numbers that are not locked
-    /// for any visitor. If the pool has a preference, the counts of numbers drawn and still missing
-    /// are recorded in the audit log.
+    /// out. If the pool has a preference, the counts of numbers drawn and still missing are
+    /// recorded in the audit log.
     pub(crate) async fn draw(
         &mut self,
         pool: &Pool,

@@ -104,10 +104,10 @@ pub enum Refusal {
     )]
     NotEmpty,
     /// The directory already contains the maximum count of sites.
-    #[error("a directory has at most {0} sites")]
+    #[error("the directory already has {0} sites, which is the maximum: remove a site first")]
     SitesMax(i64),
     /// The id is too long for a PostgreSQL index.
-    #[error("ids of networks, advertisers, campaigns and ring pools have at most {0} bytes")]
+    #[error("ids of networks, advertisers, campaigns and ring pools may have at most {0} bytes")]
     LongId(usize),
     /// The database cannot store the value.
     #[error("{0}")]
@@ -120,7 +120,8 @@ pub enum Refusal {
 /// Whether PostgreSQL refused text because it contains a NUL character.
 #[must_use]
 pub fn is_nul(error: &sqlx::Error) -> bool {
-    // Only errors that the database returns have a code, and SQLite's codes are shorter than these.
+    // Only errors that the database returns have a code, and SQLite's codes are shorter than the
+    // two below.
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| matches!(&*code, "22021" | "22P05"))
 }
@@ -140,8 +141,8 @@ impl StoreError {
         matches!(self, Self::Database(error) if is_full(error))
     }
 
-    /// Whether a change failed because another change in PostgreSQL did not end in time. This does
-    /// not happen with SQLite, because only one server uses the database.
+    /// Whether a change failed because PostgreSQL waited too long for another change to end. This
+    /// does not happen with SQLite, because only one server uses the database.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         let Self::Database(sqlx::Error::Database(error)) = self else { return false };
         error.code().is_some_and(|code| code == "55P03")

@@ -1,8 +1,9 @@
-//! Checks whether a file can be a database before it is opened.
+//! Checks that a file can be a SQLite database before SQLite opens it.
 //!
-//! Only reads the header and changes nothing, so that a file with other contents stays as it is.
-//! The lock file beside the database shows whether a server has used it. If so, an empty file is
-//! not a new database. Source: <https://www.sqlite.org/fileformat2.html>, "The Database Header".
+//! Only reads the header and changes nothing, so that a file that is not a database stays as it is.
+//! The lock file beside the database shows whether a server has used the database. If so, an empty
+//! database file is damaged, not new. Source: <https://www.sqlite.org/fileformat2.html>, "The
+//! Database Header".
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -27,14 +28,14 @@ pub enum FileFault {
         .0.display()
     )]
     NotAFile(PathBuf),
-    /// The file does not begin like a database.
+    /// The file does not begin with the header of a SQLite database.
     #[error(
         "{}: set another path, or restore the file from a backup (`ringwell restore`), or {}",
         not_a_database(.0),
         move_away(.0)
     )]
     NotADatabase(PathBuf),
-    /// The file begins like a database, but cannot be read as one.
+    /// The database in the file is damaged.
     #[error(
         "{}: restore the file from a backup (`ringwell restore`), or {}",
         damaged(.path, .what),
@@ -63,10 +64,7 @@ pub enum FileFault {
         error: io::Error,
     },
     /// A file that SQLite keeps beside the database cannot be used.
-    #[error(
-        "cannot use {}: {error}. The file belongs to the database next to it",
-        .path.display()
-    )]
+    #[error("cannot use the database's file {}: {error}", .path.display())]
     Side {
         /// The file.
         path: PathBuf,
@@ -89,7 +87,7 @@ fn move_away(path: &Path) -> String {
 }
 
 impl FileFault {
-    /// Describes the fault of a file that is damaged or not a database, without the remedy.
+    /// Describes the fault, without its remedy, if the file is damaged or not a database.
     #[must_use]
     pub fn damage(&self) -> Option<String> {
         match self {
@@ -154,8 +152,8 @@ impl FileFault {
 #[must_use]
 pub fn is_damage(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    // The codes are CORRUPT and NOTADB, in the low byte of an extended code. PostgreSQL's codes
-    // have five characters or more.
+    // SQLite's codes for damage are 11 (CORRUPT) and 26 (NOTADB). An extended code contains one of
+    // them in its low byte. PostgreSQL's codes have five characters or more.
     let code = code.filter(|code| code.len() < 5).and_then(|code| code.parse::<u32>().ok());
     code.is_some_and(|code| [11, 26].contains(&(code & 0xff)))
 }
@@ -171,8 +169,8 @@ pub fn place(path: &Path) -> PathBuf {
     })
 }
 
-/// Returns the file that a server locks for the database at `path`. It is beside the database file
-/// itself, regardless of any links in `path`.
+/// Returns the path of the file that a server locks for the database at `path`. The file is beside
+/// the database file itself, regardless of any links in `path`.
 #[must_use]
 pub fn lock_of(path: &Path) -> PathBuf {
     beside(path, ".lock")
@@ -199,7 +197,8 @@ fn was_used(path: &Path) -> bool {
 }
 
 /// Whether there is a file at `path`. Anything other than a file is refused, because opening it may
-/// block forever: a named pipe waits for its other end.
+/// block forever. For example, opening a named pipe blocks until another process opens its other
+/// end.
 ///
 /// # Errors
 /// If the path leads to something other than a file, or its metadata cannot be read. The error
@@ -224,7 +223,7 @@ pub fn file_exists(path: &Path) -> io::Result<bool> {
 
 /// Checks the beginning of the database at `path`, and whether SQLite can write to the files beside
 /// it. A missing file passes, and so does an empty one: SQLite creates the database in it. An empty
-/// file that a server has used before is damaged.
+/// file counts as damaged if a server has used the database before.
 ///
 /// # Errors
 /// [`FileFault`].
@@ -283,9 +282,9 @@ pub(crate) fn examine_side_files(path: &Path) -> Result<(), FileFault> {
         let Ok(found) = fs::symlink_metadata(&side) else { continue };
         let is_file = match file_exists(&side) {
             _ if found.is_file() => Ok(true),
-            // SQLite does not follow links to its files.
+            // The lock file may be a link. SQLite does not follow links to the other files.
             found if side == lock => found,
-            _ => Err(io::Error::other("it is not a file: move it away")),
+            _ => Err(io::Error::other("it is not a regular file: move it away")),
         };
         let fault = match (is_file, access(&side, Access::READ_OK | Access::WRITE_OK)) {
             (Err(fault), _) => fault.to_string(),
@@ -303,7 +302,8 @@ pub(crate) fn examine_side_files(path: &Path) -> Result<(), FileFault> {
     Ok(())
 }
 
-/// Checks that the target of a link could be created, because the target's directory exists.
+/// If `path` is a link, checks that the directory of its target exists, so that SQLite can create
+/// the target.
 fn examine_link(path: &Path) -> io::Result<()> {
     let Ok(target) = fs::read_link(path) else { return Ok(()) };
     let target = path.parent().unwrap_or(Path::new("")).join(target);
@@ -403,7 +403,7 @@ mod tests {
             let _ = fs::remove_file(&side);
             fs::create_dir(&side).unwrap();
             let fault = fault(&path);
-            let expected = format!("a.sqlite{ending}: it is not a file");
+            let expected = format!("a.sqlite{ending}: it is not a regular file");
             assert!(fault.contains(&expected), "{fault}");
             fs::remove_dir(&side).unwrap();
         }

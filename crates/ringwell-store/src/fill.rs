@@ -85,8 +85,8 @@ impl Change {
 
     /// Draws free numbers from the inventory until the pool has `target` numbers, no further number
     /// is suitable, or the pool's network reaches its limit. If the pool still lacks its overflow
-    /// number, the last number drawn becomes it, unless that number is the pool's only one. Returns
-    /// the count of numbers drawn.
+    /// number, the last number drawn becomes the overflow number, unless it is the pool's only
+    /// number. Returns the count of numbers drawn.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].

@@ -2,8 +2,8 @@
 //!
 //! Determines by how many numbers a pool grows in one step. Only the shards record which pools are
 //! busy and which numbers are unused, so both are passed in as arguments. The time is an argument
-//! too. The audit log records all changes under a separate author. With `dry_run`, the changes are
-//! not applied.
+//! too. Each kind of automatic change has its own author in the audit log. With `dry_run`, the
+//! changes are not applied.
 
 use ringwell_core::{Millis, NumberRange, PoolId};
 
@@ -30,7 +30,7 @@ pub struct Resized {
     /// The count of the pool's numbers before the change.
     pub before: u64,
     /// The count of the pool's numbers after the change. Equal to `before` if the inventory has no
-    /// suitable number.
+    /// suitable number, or if no number could be returned.
     pub after: u64,
 }
 
@@ -66,10 +66,10 @@ impl Store {
         Ok((end(change, growth.dry_run).await?, resized))
     }
 
-    /// Gives numbers to pools that are below their initial size. Pools are too small if the
-    /// inventory contained too few numbers, or no local numbers. Should be called from time to
-    /// time. Returns the directory's version and the changes. Pools that still get no number are
-    /// not listed.
+    /// Gives numbers to pools that are below their initial size. A pool stays below this size if
+    /// the inventory contains too few numbers, or no local numbers for a pool that waits for them.
+    /// Should be called from time to time. Returns the directory's version and the changes. Pools
+    /// that still get no number are not listed.
     ///
     /// # Errors
     /// [`StoreError::Database`].

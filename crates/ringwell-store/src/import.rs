@@ -24,8 +24,8 @@ use crate::{Refusal, Store, StoreError};
 /// onward, so statements with more rows take longer per row. An import of 100,000 pools took 6.6 s
 /// with 8 rows per statement, 10.8 s with 25 and 25.6 s with 200 (examples/import.rs).
 const ROWS: usize = 8;
-/// The maximum number of times that an import waits for the import of another server. For a list of
-/// the maximum size, PostgreSQL takes longer than a single wait.
+/// The maximum number of times that an import waits for the import of another server. Importing a
+/// list of the maximum size into PostgreSQL takes longer than a single wait.
 const WAITS_MAX: u32 = 30;
 const POOL_COLUMNS: usize = 22;
 const NUMBER_COLUMNS: usize = 7;

@@ -3,8 +3,8 @@
 //! Owns pools, numbers, tokens and nodes, and records the author of each change. The time is passed
 //! in as an argument. Does not depend on HTTP. Does not record lockouts: only the shards do.
 //! Invariants: the directory contains each number at most once. Each change has one version, one
-//! author and its own lines in the audit log. A number that a visitor may hold enters no other
-//! pool. Source: docs/spec/directory.md.
+//! author and its own lines in the audit log. A number does not enter another pool while a visitor
+//! may still hold it. Source: docs/spec/directory.md.
 
 mod backup;
 mod ceiling;

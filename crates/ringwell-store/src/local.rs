@@ -1,8 +1,8 @@
 //! A pool's preferences for its numbers, read from the fields of the published API that are stored
 //! with the pool.
 //!
-//! The fields were checked when they were received. A field with an invalid form counts as missing.
-//! Source: docs/spec/directory.md, "Local numbers".
+//! The fields were checked when they were received. A field with an invalid value counts as
+//! missing. Source: docs/spec/directory.md, "Local numbers".
 
 use ringwell_directory::{AreaCode, Center, Point, Search, ZipCode};
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ pub(crate) struct Local {
     pub(crate) or_toll_free: bool,
 }
 
-/// The default in the published API.
+/// The default search radius in the published API.
 const RADIUS_MILES: u64 = 240;
 
 impl Local {

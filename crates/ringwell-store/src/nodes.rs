@@ -21,7 +21,7 @@ pub struct NodeRecord {
     pub name: String,
     /// The newest version of the directory that all shards of the node use.
     pub version: u64,
-    /// The time from which all these shards have used that version.
+    /// The time since which all these shards have used that version.
     pub at: Millis,
 }
 
@@ -64,7 +64,7 @@ impl Store {
     }
 
     /// If this server has joined or left a cluster, removes the entry with its former name. That
-    /// entry has the same data directory. Returns whether an entry was removed.
+    /// entry has the same data directory as this server. Returns whether an entry was removed.
     ///
     /// # Errors
     /// [`StoreError::Database`].

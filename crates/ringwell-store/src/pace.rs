@@ -2,13 +2,13 @@
 //!
 //! Without pauses, the import of 10,000 pools kept the directory's thread and the database's thread
 //! busy for several seconds. The two woke each other about 200,000 times a second. On a core that
-//! they shared with a shard, the kernel thread that completes disk writes had to wait for seconds.
-//! As a result, the shard sent no answers for up to two seconds. Source:
+//! they shared with a shard, the kernel thread that completes disk writes waited for the core for a
+//! total of 2.5 seconds. As a result, the shard's answers were delayed by up to a second. Source:
 //! docs/decisions/015-management-rests.md.
 
 use std::time::{Duration, Instant};
 
-/// The time for which work continues before a pause. It is enough for a few lines of a list.
+/// The time for which work continues before a pause. Long enough to import a few pools from a list.
 const WORK: Duration = Duration::from_millis(1);
 /// The shortest pause.
 const REST: Duration = Duration::from_millis(1);

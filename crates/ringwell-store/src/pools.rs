@@ -1,7 +1,7 @@
 //! Ring pools as rows of the database.
 //!
-//! Owns the reading and writing of these rows. `rotation.rs` and `change.rs` own the consequences
-//! of changes.
+//! Owns the reading and writing of these rows. `rotation.rs` and `change.rs` own the rules for
+//! changes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -135,7 +135,7 @@ impl Pool {
         })
     }
 
-    /// Returns the data for the audit log, which is everything except the keys.
+    /// Returns the pool's id, settings and overflow number, for the audit log.
     pub(crate) fn to_json(&self) -> Value {
         let settings = &self.settings;
         json!({

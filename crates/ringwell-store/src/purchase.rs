@@ -183,7 +183,7 @@ impl Store {
     }
 }
 
-/// Returns the entry for the audit log.
+/// Returns the audit log entry for the purchase of `bought`.
 fn audit_entry(bought: &[Offer]) -> serde_json::Value {
     let numbers: Vec<_> = bought.iter().map(|offer| offer.number.to_string()).collect();
     let price: u64 = bought.iter().map(|offer| offer.price_cents).sum();
@@ -196,7 +196,7 @@ async fn apart<T: Send + 'static>(
     ask: impl FnOnce(&dyn Provider) -> Result<T, ProviderError> + Send + 'static,
 ) -> Result<T, StoreError> {
     let answer = tokio::task::spawn_blocking(move || ask(&*provider)).await;
-    // A panic in the provider is treated as a failure to answer.
+    // If the provider panics, the panic is returned as a provider error.
     let answer = answer.unwrap_or_else(|error| Err(ProviderError(error.to_string())));
     answer.map_err(StoreError::Provider)
 }

@@ -1,4 +1,5 @@
-//! Logs repeated failures while a service is unavailable, with one log line per minute.
+//! Limits the log lines about a repeated failure, such as an unavailable service, to one per
+//! minute.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ struct RepeatedState {
 }
 
 impl Repeated {
-    /// Creates a value for a failure that has not occurred yet.
+    /// Creates a limiter for a failure that has not occurred yet.
     #[must_use]
     pub const fn new() -> Self {
         Self(Mutex::new(RepeatedState { last: None, left_out: 0 }))

@@ -3,8 +3,9 @@
 //! Owns the rule that protects visitors: a number that a visitor may hold must not enter another
 //! rotation or become an overflow number. A change that takes a number out of a rotation creates a
 //! new version of the directory. Once every node has confirmed that version, no further visitor
-//! gets the number. One lifetime later, no visitor holds it any more. The number waits until then.
-//! [`Change::move_due`] then moves the number to the pool to which it is promised.
+//! gets the number. After the longest lockout of its pool, plus a margin for the nodes' clocks, no
+//! visitor holds it any more. The number waits until then. [`Change::move_due`] then moves the
+//! number to the pool to which it is promised.
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use serde_json::json;
@@ -182,8 +183,8 @@ impl Change {
                 }
                 run.state = NumberState::Free;
                 if cooldown > Millis::ZERO {
-                    // A number may return to its former pool at once. Without a former pool, it
-                    // waits until the cooldown is over.
+                    // A number may return to its former pool at once. The former pool is therefore
+                    // cleared, so that the number waits until the cooldown is over.
                     run.left.pool = None;
                     run.left.ready = run.left.ready.max(self.now + cooldown);
                 }
@@ -209,7 +210,7 @@ impl Change {
     ///
     /// # Errors
     /// [`Refusal::NumberTaken`], [`Refusal::NumberUnusable`], [`Refusal::NetworkCeiling`], or
-    /// [`Refusal::OverflowIsFixed`] if the pool has no overflow.
+    /// [`Refusal::OverflowIsFixed`] if the pool's settings do not allow an overflow number.
     pub async fn set_overflow(
         &mut self,
         id: PoolId,
@@ -235,8 +236,7 @@ impl Change {
         Ok(is_there)
     }
 
-    /// Moves all overflow numbers that are promised to the pool to the inventory, except for
-    /// `kept`.
+    /// Moves to the inventory all overflow numbers that are promised to the pool, except `kept`.
     async fn end_promises(
         &mut self,
         id: PoolId,
@@ -316,8 +316,8 @@ impl Change {
         Ok(true)
     }
 
-    /// Moves waiting numbers, once they are due, to the pools to which they are promised. Returns
-    /// the count of moved numbers.
+    /// Moves waiting numbers to the pools to which they are promised, once no visitor can hold the
+    /// numbers any more. Returns the count of moved numbers.
     ///
     /// # Errors
     /// [`StoreError::Database`].

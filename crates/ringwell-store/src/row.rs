@@ -35,8 +35,8 @@ pub(crate) fn number(value: i64) -> Result<PromoNumber, StoreError> {
     number.ok_or_else(|| StoreError::Damaged(format!("{value} is not a promo number")))
 }
 
-/// Returns a promo number in the form that the database stores. It includes the country code. It
-/// has at most 15 digits, so it always fits.
+/// Returns a promo number in the form that the database stores. The stored form includes the
+/// country code. A promo number has at most 15 digits, so it always fits into an `i64`.
 pub(crate) fn digits(number: PromoNumber) -> i64 {
     i64::try_from(number.to_e164()).unwrap_or(i64::MAX)
 }

@@ -20,7 +20,7 @@ pub struct Schema {
 /// The scripts that upgrade a database from one version to the next.
 #[derive(Debug)]
 pub struct Step {
-    /// The script that both databases run.
+    /// The script for both SQLite and PostgreSQL.
     pub both: &'static str,
     /// A further script for SQLite only.
     pub sqlite: &'static str,
@@ -63,7 +63,8 @@ pub(crate) async fn upgrade(
     let Schema { version_table: table, steps } = schema;
     let mut tx = connection.begin_with(kind.begin_write()).await?;
     if kind == Kind::Postgres {
-        // If two programs start at the same time, the second one finds the upgrade done.
+        // If two programs start at the same time, the second one waits until the first one has
+        // upgraded the database.
         tx.execute("SELECT pg_advisory_xact_lock(7464923651)").await?;
     }
     // The name of the table comes from this program, never from outside.

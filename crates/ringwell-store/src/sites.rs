@@ -17,7 +17,7 @@ use crate::store::Store;
 use crate::{Refusal, StoreError};
 
 /// The maximum count of sites in a directory. The count is limited because each site has one
-/// metrics series per outcome.
+/// metrics series for each possible outcome of a request.
 const SITES_MAX: i64 = 1000;
 
 const COLUMNS: &str = "SELECT site_key, origins, swaps, params, consent, edge_key, \
@@ -154,8 +154,7 @@ fn from_row(row: &AnyRow) -> Result<Site, StoreError> {
     text.check_kept().map_err(|fault| StoreError::Damaged(format!("site {key}: {fault}")))
 }
 
-/// Returns the data about a site for the audit log, which is everything except the value of its
-/// secret.
+/// Returns everything about a site except the value of its secret, for the audit log.
 fn audited(site: &Site) -> Result<Value, StoreError> {
     let mut text = site.to_text();
     text.edge_key = text.edge_key.map(|_| "***".to_owned());

@@ -36,7 +36,7 @@ pub struct Store {
     pub(crate) slow_hash: SlowHash,
 }
 
-/// All pools that can be served, as of one version.
+/// All pools and sites, as of one version of the directory.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The directory's version.
@@ -101,8 +101,8 @@ pub struct Numbers {
 
 impl Store {
     /// The largest difference between the clocks of nodes, plus the longest time that an answer
-    /// takes to reach its client. The margin is added to every lockout before a number moves
-    /// elsewhere.
+    /// takes to reach its client. A number that leaves a rotation waits for its lockout plus this
+    /// margin before it moves elsewhere.
     pub const MARGIN: Millis = Millis(60_000);
 
     /// Opens the database, and brings its schema up to date.
@@ -417,8 +417,8 @@ async fn version(db: &mut AnyConnection) -> Result<u64, StoreError> {
     from_db(row.try_get(0)?, "the version")
 }
 
-/// Reads the numbers in rotation, grouped by pool. With `pace`, pauses so that other requests are
-/// served in between.
+/// Reads the numbers in rotation, grouped by pool. If `pace` is given, pauses between rows so that
+/// other requests are served.
 async fn rotations(
     mut rows: impl Stream<Item = Result<AnyRow, sqlx::Error>> + Unpin,
     mut pace: Option<&mut Pace>,
@@ -439,8 +439,9 @@ async fn rotations(
     Ok(found)
 }
 
-/// Applies the nodes' confirmations. If all nodes have confirmed the version in which a number left
-/// its rotation, the number cannot have been handed out since the last confirmation.
+/// Applies the nodes' confirmations to the numbers and pools that wait for them. If all nodes have
+/// confirmed the version in which a number left its rotation, the number cannot have been handed
+/// out since the last confirmation.
 async fn settle(db: &mut AnyConnection) -> Result<(), StoreError> {
     let row = sqlx::query("SELECT MAX(at_ms) FROM nodes").fetch_one(&mut *db).await?;
     let at = row.try_get::<Option<i64>, _>(0)?.map_or(Millis::ZERO, from_ms);

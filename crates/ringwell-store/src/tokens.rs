@@ -117,8 +117,8 @@ impl Change {
         Ok((Grant { id, name: name.to_owned(), role, network }, token))
     }
 
-    /// Revokes a token, beginning with the next request. Returns `false` if the token does not
-    /// exist.
+    /// Revokes a token. It is invalid from the next request on. Returns `false` if the token does
+    /// not exist.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -144,7 +144,7 @@ impl Store {
     }
 
     /// Returns the SHA-256 hashes of all tokens. Omits tokens with an argon2 hash: an earlier
-    /// version created them, and they have not been used since.
+    /// version created them, and they have not been used since the upgrade.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -112,7 +112,7 @@ async fn numbers_given_by_hand_keep_the_ceiling_too(rig: Rig) {
     let mut change = store.change("ann", NOW).await.unwrap();
     let added = change.add_numbers(PoolId(1), &[range("8885550150", 1)]).await.unwrap();
     assert_eq!(added, Placed { entered: 1, waiting: 0 });
-    // Numbers that the pool already has do not count again.
+    // Numbers that the pool already has do not count toward the ceiling again.
     change.add_numbers(PoolId(1), &[range("8885550150", 1)]).await.unwrap();
     is_refused(change.add_numbers(PoolId(1), &[range("8885550160", 1)]).await, &refusal);
     drop(change);
@@ -127,8 +127,8 @@ async fn what_a_line_was_refused_for_is_there_for_the_next(rig: Rig) {
     make(&store, "7", 1, 50).await;
     set_ceiling(&store, "7", Some(10)).await;
     let refusal = Refusal::NetworkCeiling { network: "7".into(), most: 10 };
-    // The network has five of at most ten numbers. Without its overflow number, it may get six
-    // more: four and two are accepted, and one more is refused.
+    // The network has five numbers, and its ceiling is ten. After the pool's overflow number is
+    // removed, six more numbers are accepted, and a seventh is refused.
     let mut change = store.change("ann", NOW).await.unwrap();
     change.set_overflow(PoolId(1), None).await.unwrap();
     change.add_numbers(PoolId(1), &[range("8885550150", 4)]).await.unwrap();

@@ -193,7 +193,7 @@ async fn numbers_of_every_country_come_back(rig: Rig) {
         let held = store.number(number(text)).await.unwrap().unwrap();
         assert_eq!((held.range.first(), held.pool), (number(text), Some(PoolId(2))));
     }
-    // The digits of Singapore's numbers are not mistaken for the area code 658.
+    // A Singapore number is not mistaken for the number in area code 658 with the same digits.
     assert!(store.number(number("6581234567")).await.unwrap().is_none());
 }
 
@@ -233,7 +233,7 @@ async fn the_database_itself_refuses_overlapping_numbers(rig: Rig) {
         })
         .unwrap()
     };
-    // `import` itself does not check that pools have different numbers: the database does.
+    // `import` itself does not check whether a number is in two pools: the database does.
     let twice = [pool(1, "8885550100", 10), pool(2, "8885550109", 3)];
     let result = change(&store, 0).await.import(&twice, &Scope::of_file()).await;
     let message = result.unwrap_err().to_string();
@@ -335,8 +335,8 @@ async fn a_shorter_lifetime_does_not_shorten_lockouts_of_before(rig: Rig) {
     third.commit().await.unwrap();
     let ready = store.numbers_of(PoolId(2)).await.unwrap()[0].ready;
     assert_eq!(ready, Some(at(20) + LIFETIME + Store::MARGIN));
-    // Once all lockouts that began during the longer lifetime are over, the shorter lifetime
-    // applies.
+    // The shorter lifetime applies once all lockouts that began under the longer lifetime have
+    // ended.
     let later = 20 + 2 * 30 * 60;
     let moved = [range("8885550101", 1)];
     let mut fourth = change(&store, later).await;
@@ -546,7 +546,7 @@ async fn a_pool_draws_from_the_inventory_and_gives_back(rig: Rig) {
     assert_eq!(second.shrink(PoolId(2), 3).await.unwrap(), 9);
     assert_eq!(second.shrink(PoolId(2), 0).await.unwrap(), 1);
     assert_eq!(second.size(PoolId(2)).await.unwrap().total(), 2);
-    // Pool 1 cannot have the returned numbers yet, because visitors may hold them.
+    // Visitors may still hold the numbers that pool 2 returned, so pool 1 cannot have them yet.
     assert_eq!(second.fill(PoolId(1), 50).await.unwrap(), 0);
     second.commit().await.unwrap();
     let pool = store.pool(PoolId(2)).await.unwrap().unwrap();
@@ -571,7 +571,7 @@ async fn a_token_is_worth_its_role_until_it_is_revoked(rig: Rig) {
     assert_ne!(wrong, token.reveal());
     assert_eq!(store.verify_token(&wrong).await.unwrap(), None);
     assert_eq!(store.verify_token("rw_").await.unwrap(), None);
-    // PostgreSQL does not accept U+0000 in a text.
+    // PostgreSQL does not accept U+0000 in text values.
     let nul = format!("rw_{}\0_x", &grant.id[1..]);
     assert_eq!(store.verify_token(&nul).await.unwrap(), None);
     assert_eq!(store.tokens().await.unwrap(), std::slice::from_ref(&grant));

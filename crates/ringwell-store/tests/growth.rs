@@ -57,8 +57,8 @@ async fn sizes(store: &Store, growth: Growth, steps: usize) -> Vec<u64> {
 async fn a_busy_pool_grows_by_a_share_up_to_a_step_and_its_ceiling(rig: Rig) {
     let store = store(&rig, 1000, 2000).await;
     let growth = Growth { percent: 20, step_max: 50, dry_run: false };
-    // The pool starts with a tenth of its maximum size, and then grows by 20 % in each step, but
-    // never by more than 50 numbers at once.
+    // The pool starts with a tenth of its maximum size. Each step then adds 20 %, but at most 50
+    // numbers.
     let grown = sizes(&store, growth, 12).await;
     assert_eq!(grown, [120, 144, 173, 208, 250, 300, 350, 400, 450, 500, 550, 600]);
     assert_eq!(sizes(&store, growth, 9).await, [650, 700, 750, 800, 850, 900, 950, 1000]);

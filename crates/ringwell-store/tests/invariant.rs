@@ -1,5 +1,6 @@
-//! Makes random changes, which reach the nodes at random times. Tests that no number is handed out
-//! while a visitor of another pool may hold it, and that no overflow number is in a rotation.
+//! Makes random changes to the directory, which reach the nodes at random times. Tests that no
+//! number is handed out while a visitor of another pool may hold it, and that no overflow number is
+//! in a rotation.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 

@@ -21,8 +21,8 @@ fn range(first: &str, count: u32) -> NumberRange {
     NumberRange::new(PromoNumber::parse(first).unwrap(), count).unwrap()
 }
 
-/// Returns two area codes of southern California, one area code of Nevada, and a zip code near the
-/// first area code.
+/// Returns two area codes in southern California, one area code in Nevada, and a zip code near the
+/// center of the first area code.
 fn places() -> Places {
     let place = |state: &str, north, east| Place {
         point: Point::new(north, east).unwrap(),
@@ -72,8 +72,8 @@ fn settings(size: u32, kept: Value) -> PoolSettings {
     }
 }
 
-/// Creates a pool of `size` numbers with the preferences in `kept`, and fills it with all numbers
-/// that are suitable.
+/// Creates a pool of `size` numbers with the preferences in `kept`, and fills it with suitable
+/// numbers from the inventory.
 async fn make(store: &Store, size: u32, kept: Value) {
     let mut change = store.change("ann", NOW).await.unwrap();
     let key = RingPoolKey::parse("KEY45678").unwrap();

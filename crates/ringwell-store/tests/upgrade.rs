@@ -1,4 +1,4 @@
-//! Tests that databases of earlier schemas can be opened and lose nothing.
+//! Tests that databases with earlier schemas can be opened without losing data.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -70,8 +70,8 @@ async fn a_database_of_schema_6_opens_and_works(rig: Rig) {
     assert!(takes_id_2(&store, None).await);
 }
 
-/// Whether an author limited to `network` may give the id of the removed pool 2 to a new pool of
-/// network 7.
+/// Whether a change that is limited to `network` may create a pool of network 7 with the id of the
+/// removed pool 2.
 async fn takes_id_2(store: &Store, network: Option<&str>) -> bool {
     let mut change = store.change("ann", NOW).await.unwrap().limited_to(network);
     let mut settings = change.pool(PoolId(1)).await.unwrap().settings;
@@ -104,8 +104,8 @@ async fn make(rig: &Rig, version: &str) {
     pool.close().await;
 }
 
-/// Asserts that the upgrade loses nothing, that pending work continues, and that all current kinds
-/// of changes work. After the upgrade, the network must have the ceiling `ceiling`.
+/// Asserts that the upgrade loses no data, that pending work continues, and that all current kinds
+/// of changes work. After the upgrade, the ceiling of network 7 must be `ceiling`.
 async fn opens(rig: &Rig, ceiling: Option<u64>) {
     let store = Store::open(&rig.location).await.unwrap();
     let loaded = store.load_all().await.unwrap();
@@ -117,7 +117,8 @@ async fn opens(rig: &Rig, ceiling: Option<u64>) {
     assert_eq!(settings.kept["pool_type"], "Custom");
     assert_eq!(store.changed_since(7).await.unwrap().removed, [PoolId(2)]);
     assert_eq!(store.audit_log(None, 9).await.unwrap()[0].before.as_ref().unwrap()["name"], "Cars");
-    // Numbers that waited before the upgrade continue to wait, and move when they are due.
+    // Numbers that were waiting for a pool before the upgrade still wait, and enter it when they
+    // are due.
     store.confirm("n1", 9, NOW).await.unwrap();
     assert_eq!(store.due(NOW + Millis(1_859_999)).await.unwrap(), None);
     assert_eq!(store.due(NOW + Millis(1_860_000)).await.unwrap(), Some(10));

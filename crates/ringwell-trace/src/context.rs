@@ -117,7 +117,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
 }
 
-/// Parses hexadecimal digits. Accepts only lower case, as the standard requires.
+/// Parses hexadecimal digits. Accepts only lower case, as W3C Trace Context requires.
 fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     let mut bytes = [0; N];

@@ -45,8 +45,8 @@ pub enum Kind {
 /// The context in which a span begins.
 #[derive(Clone, Copy, Debug)]
 pub enum Parent<'a> {
-    /// The value of a request's header `traceparent`, if any. The header decides whether the trace
-    /// is recorded.
+    /// The value of a request's header `traceparent`, if any. A valid header decides whether the
+    /// trace is recorded; without one, the sampling rate does.
     Header(Option<&'a str>),
     /// An existing span of this or another node. If there is none, nothing is recorded.
     Span(Option<Context>),

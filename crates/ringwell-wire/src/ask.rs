@@ -74,7 +74,7 @@ impl Ask {
 /// Ringwell's own parameter, which identifies the visitor who requests or keeps a number.
 pub(crate) const VISITOR_NAME: &[u8] = b"ringwell_visitor";
 
-/// The maximum length of a visitor's name in bytes. Longer names are ignored.
+/// The maximum length in bytes of the value of `ringwell_visitor`. Longer values are ignored.
 pub const VISITOR_BYTES_MAX: usize = 128;
 
 pub(crate) const KEY_NAME: &[u8] = b"ring_pool_key";
@@ -90,7 +90,7 @@ pub(crate) fn has_mark(text: &[u8]) -> bool {
     FIND_MARK.find(text).is_some()
 }
 
-/// Reads the `api_suffix` that is at `at` in `text`.
+/// Reads the `api_suffix` at `at` in `text`.
 pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
     let bad = RowError::InvalidInput(InputFault::Suffix);
     let suffix = at.of(text);
@@ -170,8 +170,8 @@ pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) 
         let from = start + KEY_NAME.len() + 1;
         let value = &text[from..end];
         // A single search finds the end of nearly every key, and shows that the key needs no
-        // decoding. The search covers at most one block after the query: the text of other rows may
-        // follow, and may contain no byte that ends the search.
+        // decoding. The search covers at most one block after the query, because it could otherwise
+        // run through the text of many later rows.
         let near = &text[from..text.len().min(end + BLOCK)];
         let usual = pass(near, FIRST_OF_KEY).map(|rest| from + near.len() - rest.len());
         let usual = usual.filter(|stop| *stop >= end || text[*stop] == b'&');

@@ -78,7 +78,7 @@ pub enum RequestError {
         /// The accepted count.
         limit: usize,
     },
-    /// The JSON is nested more deeply than the server reads.
+    /// The JSON is nested more deeply than the server accepts.
     TooDeep,
     /// The body is larger than the server accepts.
     TooLarge {
@@ -107,7 +107,7 @@ pub enum RequestError {
     HeadTooLarge,
     /// The body has a content coding that the server does not support.
     Coding,
-    /// The body is not in the coding that its head declares.
+    /// The body is not in the content coding that the request's head declares.
     Undecodable,
     /// The request comes from a web page whose origin is not allowed.
     Origin,
@@ -237,8 +237,8 @@ impl RequestError {
         }
     }
 
-    /// Whether the connection must be closed because the data that follows on it is not worth
-    /// reading or cannot be trusted.
+    /// Whether the connection must be closed after this error, because the data that follows is not
+    /// worth reading or cannot be trusted.
     #[must_use]
     pub const fn closes(&self) -> bool {
         matches!(

@@ -93,8 +93,8 @@ impl Format {
 
 const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
-/// The maximum length in bytes of the query of a single allocation. By default, an `api_suffix` has
-/// the same limit.
+/// The maximum length in bytes of a single allocation's query. By default, an `api_suffix` has the
+/// same limit.
 pub const QUERY_BYTES_MAX: usize = 8192;
 
 /// Reads the pool and the query of a single allocation. Also returns the text to which the spans of

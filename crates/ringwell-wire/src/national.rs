@@ -1,16 +1,16 @@
 //! The national formats of numbers with country codes other than 1.
 //!
 //! Formatting a number with the data of libphonenumber takes thousands of instructions. The format
-//! does not depend on a number's last two digits. Each thread therefore caches formatted texts, one
-//! for each hundred consecutive numbers, so that a pool of 500 consecutive numbers needs only five
-//! texts. Numbers with country code 1 are formatted elsewhere. Invariant: the text of a number does
-//! not depend on the contents of the cache.
+//! does not depend on a number's last two digits. Each thread therefore caches one formatted text
+//! for each hundred consecutive numbers. A pool of 500 consecutive numbers needs at most six texts.
+//! `response.rs` formats numbers with country code 1. Invariant: the text of a number does not
+//! depend on the contents of the cache.
 
 use std::cell::RefCell;
 
 use ringwell_core::PromoNumber;
 
-/// The count of texts that a thread caches, one for each hundred numbers. Together they take 64
+/// The count of texts that a thread caches, one for each hundred numbers. Together they take 56
 /// KiB.
 const KEPT: usize = 1024;
 /// The maximum length in bytes of a cached text. A national form has at most 15 digits, a trunk

@@ -1,5 +1,5 @@
-//! Decodes parameters into names and values. This happens during a look-up, not during an
-//! allocation.
+//! Decodes parameters into names and values. This happens when an allocation is looked up or
+//! erased, not when a number is allocated.
 
 use std::collections::BTreeSet;
 

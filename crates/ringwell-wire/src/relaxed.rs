@@ -100,8 +100,8 @@ pub(crate) fn parse(
 }
 
 /// Returns the value at the beginning of `rest`, and the text after the value. Returns `None` if
-/// the value is malformed, or if it is nested too deeply. The `around` objects and arrays that
-/// contain the value count as well.
+/// the value is malformed, or if it is nested too deeply. Its depth includes the objects and arrays
+/// that contain the value; `around` is their count.
 pub(crate) fn raw(rest: &[u8], around: usize) -> Option<(&RawValue, &[u8])> {
     let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<&RawValue>();
     let raw = values.next()?.ok()?;

@@ -91,7 +91,8 @@ impl<'a> Tracking<'a> {
         utf8_percent_encode(fragment, QUERY_VALUE).for_each(put);
     }
 
-    /// Splits the landing page's URL before its fragment, because the query is inserted there.
+    /// Splits the landing page's URL before its fragment, because the parameters with the number
+    /// are inserted there.
     fn landing(&self) -> (&'a str, &'a str) {
         let cut = self.destination.find('#').unwrap_or(self.destination.len());
         self.destination.split_at(cut)

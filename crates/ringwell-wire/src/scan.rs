@@ -43,7 +43,7 @@ struct Scanner<'a> {
     /// The end of the decoded strings in `decoded`.
     decoded_end: usize,
     /// Whether a suffix contained an escape. If so, the next suffix is decoded without trying the
-    /// fast way first.
+    /// fast path first.
     has_escapes: bool,
     /// Whether suffixes in the body must be searched for `ring_pool_key` and `ringwell_visitor`.
     is_unsettled: bool,
@@ -101,8 +101,8 @@ impl<'a> Scanner<'a> {
     fn rows(&mut self, rest: &'a [u8]) -> Option<&'a [u8]> {
         let mut rest = after(rest, b"[")?;
         loop {
-            // The slow reader reports that there are too many rows, because the body may also
-            // contain other errors.
+            // Leaves this error to the slow reader, because other errors in the body take
+            // precedence over too many rows.
             if self.rows.len() == self.limits.rows_max {
                 return None;
             }

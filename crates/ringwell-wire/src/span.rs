@@ -1,5 +1,5 @@
-//! A part of a text, represented by its offsets. Rows that contain spans move between threads
-//! without a copy of their text.
+//! A part of a text, represented by its offsets. Rows contain spans instead of text, so moving a
+//! row to another thread copies no text.
 
 /// A range of bytes in a batch's text. Texts are shorter than 4 GiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -160,7 +160,7 @@ test('every fact can be read without JavaScript, and equals its CSV', async () =
   assert.deepEqual(shown, csv);
   await page.click('text=2');
   await page.goto(`${server.ui}/ui/pools/2`);
-  assert.match(await page.textContent('.banner'), /Too small\. [\d,]+ more numbers keep overflow below 1\.0 %/);
+  assert.match(await page.textContent('.banner'), /Too small\. [\d,]+ more numbers would keep overflow below 1\.0 %/);
   await page.goto(`${server.ui}/ui/number`);
   await page.fill('input[name=number]', '+1 (212) 555-0000');
   await page.click('main button');
@@ -245,7 +245,7 @@ const questions = {
     await page.click('.findings >> text=See pools');
     await page.click('tbody th a');
     assert.match(await page.textContent('h1'), /Too small/);
-    assert.match(await page.textContent('.banner'), /✖ Too small\. [\d,]+ more numbers keep overflow below/);
+    assert.match(await page.textContent('.banner'), /✖ Too small\. [\d,]+ more numbers would keep overflow below/);
   },
   'who had a number at ten': async (page) => {
     await page.click('nav >> text=Number');

@@ -264,7 +264,7 @@ pub(super) fn form(asked: &Asked<'_>, action: &str, button: &str, more: &Markup)
     } }
 }
 
-/// The forms of a pool, and the history of its changes.
+/// The forms for changing a pool, and the history of changes to the pool.
 pub(super) async fn of_pool(asked: &Asked<'_>, id: PoolId, numbers: Option<u64>) -> Markup {
     let Some(store) = asked.store() else { return html! {} };
     let resize = html! {
@@ -284,7 +284,7 @@ pub(super) async fn of_pool(asked: &Asked<'_>, id: PoolId, numbers: Option<u64>)
     }
 }
 
-/// The forms of a number, and the history of changes to its pool and state.
+/// The forms for changing a number's state, and the history of changes to its pool and state.
 pub(super) async fn of_number(asked: &Asked<'_>, number: PromoNumber) -> Markup {
     let Some(store) = asked.store() else { return html! {} };
     let found = store.number(number).await.ok().flatten();

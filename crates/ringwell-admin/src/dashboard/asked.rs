@@ -1,4 +1,4 @@
-//! The inputs of a page, and its result: contents or an error.
+//! The data from which a page is rendered, and the result: the page's contents or an error.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -22,7 +22,8 @@ const QUERY_TEXT_MAX: usize = 100;
 /// The figures that change while a page is open, each with its name.
 pub(super) type Live = Vec<(String, String)>;
 
-/// The contents of a page: its HTML without the frame, and the data for its JSON and CSV versions.
+/// The contents of a page: its HTML, without the parts that all pages share, and the data for its
+/// JSON and CSV versions.
 pub(super) struct View {
     pub(super) title: String,
     pub(super) body: Markup,
@@ -44,13 +45,13 @@ pub(super) enum NoPage {
     Unavailable(String),
 }
 
-/// The inputs of a page.
+/// The data from which a page is rendered.
 pub(super) struct Asked<'a> {
     pub(super) node: &'a Handle,
     pub(super) sampler: &'a Sampler,
     /// The decoded pairs of the query string.
     pub(super) query: Vec<(String, String)>,
-    /// The relative path to the first page, such as `../`.
+    /// The relative path to the dashboard's start page, such as `../`.
     pub(super) up: &'static str,
     pub(super) session: &'a Session,
     pub(super) calls: Option<&'a Service>,
@@ -73,8 +74,8 @@ impl Asked<'_> {
     }
 
     pub(super) fn calls(&self) -> Result<&Service, NoPage> {
-        let missing = "This server does not accept calls: its configuration has no section \
-            [calls].";
+        let missing = "This server does not accept calls: its configuration has no [calls] \
+            section.";
         self.calls.ok_or(NoPage::Missing(missing))
     }
 

@@ -1,4 +1,4 @@
-//! The files that pages load: a style sheet, a script, and a library for charts.
+//! The files that pages load: a style sheet, a script, an icon, and a library for charts.
 //!
 //! Owns the bytes of the files, and the time for which browsers cache them. The address of each
 //! file contains a digest of all files, so that changed files get new addresses. The chart library
@@ -13,7 +13,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
-/// A file, and its compressed form, which is created on the first request for it.
+/// A file. Its compressed form is created when a client first requests that form.
 struct Asset {
     name: &'static str,
     kind: &'static str,

@@ -1,4 +1,4 @@
-//! Pages of calls: the list of calls, newest first; one call with its whole history; and the
+//! Pages about calls: the list of calls, newest first; one call with its whole history; and the
 //! endpoints to which events are sent.
 //!
 //! Decides which sessions see callers' numbers. Queries the call log on the thread that handles
@@ -265,7 +265,7 @@ fn table(asked: &Asked<'_>, calls: &[CallRow], caption: &str) -> Table {
     ];
     let mut table = Table::new(caption, &columns);
     table.rows = calls.iter().map(|call| row(asked, call)).collect();
-    table.or(html! { "No calls found. To connect a provider, see docs/spec/calls.md." })
+    table.or(html! { "No calls found. To connect a provider, see docs/calls.md." })
 }
 
 fn row(asked: &Asked<'_>, call: &CallRow) -> Vec<Cell> {
@@ -342,7 +342,7 @@ fn attribution(asked: &Asked<'_>, call: &CallRow) -> Markup {
         @if !it.earlier.is_empty() {
             p { "Earlier, the number was shown to "
                 (several(it.earlier.len() as u64, "other visitor"))
-                " (highest probability of being the caller: "
+                " (probability of being the caller: at most "
                 (share(it.earlier.iter().map(|one| one.probability).fold(0.0, f64::max))) ")." }
         }
     }

@@ -97,7 +97,7 @@ fn shards(asked: &Asked<'_>, sample: &Sample) -> Table {
     table
 }
 
-/// A node counts as slow if more than this percentage of its requests were slow.
+/// A node counts as slow if more than this percentage of the requests sent to it were slow or lost.
 const SLOW_PERCENT: u64 = 1;
 
 /// A description of a node's state, with advice for the operator.

@@ -6,12 +6,12 @@ use maud::{DOCTYPE, Markup, html};
 use super::assets;
 use super::session::Session;
 
-/// The frame of a page.
+/// The data for a page's header, navigation and footer.
 pub(super) struct Frame<'a> {
     /// The path of the page below `/ui/`.
     pub(super) path: &'a str,
     pub(super) query: Option<&'a str>,
-    /// The relative path to the first page.
+    /// The relative path to the dashboard's start page.
     pub(super) up: &'static str,
     pub(super) session: Option<&'a Session>,
     /// Whether the server accepts calls. If so, the dashboard has pages about calls.

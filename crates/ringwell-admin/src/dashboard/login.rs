@@ -123,7 +123,7 @@ pub(super) async fn link(State(ui): State<Ui>, headers: HeaderMap) -> Result<Res
     Ok((StatusCode::CREATED, axum::Json(body)).into_response())
 }
 
-/// The token's owner. `None` if the token does not permit reading in all networks.
+/// The token's owner. `None` if the token is invalid or does not permit reading in all networks.
 ///
 /// # Errors
 /// If the token could not be checked.

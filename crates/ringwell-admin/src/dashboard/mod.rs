@@ -3,7 +3,7 @@
 //! Owns the paths under `/ui/`, the sessions, and the formats of pages: each page is also available
 //! as `.json` and `.csv`. The node, the store and `ringwell-plan` supply the rules and figures.
 //! Loading a page changes nothing; only its HTML forms request changes (`actions.rs`). Invariant:
-//! nothing is shown without a session, and no received text is shown unescaped. Source:
+//! no data is shown without a session, and no received text is shown unescaped. Source:
 //! docs/dashboard.md.
 
 mod actions;
@@ -96,7 +96,7 @@ impl Dashboard {
         let _ = self.0.node.set(node);
     }
 
-    /// Adds the pages of calls. Only the first call of this function has an effect.
+    /// Adds the pages about calls. Only the first call of this function has an effect.
     pub fn attach_calls(&self, calls: Service) {
         let _ = self.0.calls.set(calls);
     }
@@ -164,8 +164,8 @@ impl Ui {
     /// The request's session, if its token is still valid.
     async fn session(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
         let session = self.sessions().of(headers)?;
-        // The list of tokens may be up to a second old, so it may lack a token that was created
-        // since then.
+        // The list of tokens may be up to a second old, so a token that was created in the last
+        // second may be missing from it.
         if self.door.still_knows(&session.token).await || self.still_may(&session).await.is_ok() {
             return Some(session);
         }
@@ -182,7 +182,8 @@ impl Ui {
         Err(NoPage::Forbidden("The token of this session is no longer valid."))
     }
 
-    /// The inputs of the page at `path`, which is relative to `/ui/` and has no suffix.
+    /// The data from which the page at `path` is rendered. `path` is relative to `/ui/` and has no
+    /// suffix.
     fn asked<'a>(
         &'a self,
         path: &str,

@@ -1,4 +1,5 @@
-//! The first page: shows whether all is well and, if not, the problems and the actions to take.
+//! The dashboard's start page: shows whether all is well and, if not, the problems and the actions
+//! to take.
 
 use maud::{Markup, html};
 use ringwell_node::{Handle, HistoryState, JournalState, Phase};
@@ -13,7 +14,7 @@ use super::table::{Cell, Table};
 use super::words::{Cause, bytes, count, rate, several, share};
 use crate::loads::Loads;
 
-/// The lowest rate of overflow rows, per second, at which a finding is shown.
+/// The lowest rate of overflow, in rows per second, at which a finding is shown.
 const RATE_MIN: f64 = 0.01;
 
 /// A condition that needs attention.
@@ -123,7 +124,8 @@ fn journal_finding(shard: u16, state: JournalState) -> Option<(String, &'static 
         )),
         JournalState::Waiting => Some((
             format!("The journal of shard {shard} is slow"),
-            "Check the servers that store the journal; the shard resumes by itself.",
+            "Check the servers that store the journal. The shard hands out numbers again when \
+            these servers are fast enough.",
         )),
         JournalState::Taken => Some((
             format!("Another process serves shard {shard}"),
@@ -290,7 +292,7 @@ fn night_words(sample: &Sample) -> String {
 fn summary(curve: &[Point]) -> String {
     let last = curve.last().map_or(0.0, |point| point.allocated);
     let most = curve.iter().map(|point| point.allocated).fold(0.0, f64::max);
-    format!("Now {}, at most {} in the last quarter of an hour.", rate(last), rate(most))
+    format!("Now {}, at most {} in the last 15 minutes.", rate(last), rate(most))
 }
 
 fn of_curve(curve: &[Point]) -> serde_json::Value {

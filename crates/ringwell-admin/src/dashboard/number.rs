@@ -34,7 +34,8 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
         // as UTC.
         text => parse_moment(text).or_else(|| parse_moment(&format!("{text}:00Z"))).ok_or_else(
             || {
-                let text = "Enter the time as 2026-11-21T06:30:00Z, or in seconds since 1970.";
+                let text = "Enter the time in the form 2026-11-21T06:30:00Z, or in seconds since \
+                    1970.";
                 NoPage::Wrong(text.to_owned())
             },
         )?,

@@ -13,12 +13,12 @@ use super::asked::{Asked, Live, NoPage, View};
 use super::layout::{Tiles, chart};
 use super::sample::{Health, OVERFLOW_MAX, PoolLine};
 use super::table::{Cell, Table};
-use super::words::{Cause, count, duration, moment, rate, share, stamp};
+use super::words::{Cause, count, duration, moment, rate, several, share, stamp};
 
 /// The number of points on the curve of overflow by pool size.
 const SIZES: u32 = 40;
-/// The lowest load for which the required pool size is not computed. The largest allowed pool is
-/// too small for such a load, and the formula would take a long time.
+/// The required pool size is computed only for loads below this limit. The largest allowed pool is
+/// too small for a higher load, and the formula would take a long time.
 const LOAD_MAX: f64 = 200_000.0;
 /// The maximum count of number ranges to list.
 const RANGES_MAX: usize = 200;
@@ -130,16 +130,17 @@ fn verdict(line: Option<&PoolLine>, sizing: Option<&Sizing>) -> Markup {
     let target = share(OVERFLOW_MAX);
     let (level, sign) = match line.health {
         Health::TooSmall => ("red", "✖ Too small."),
-        Health::Exhausting => ("amber", "▲ Exhausted within an hour."),
+        Health::Exhausting => ("amber", "▲ Will be exhausted within an hour."),
         Health::Fine | Health::Idle => ("green", "✔ Large enough."),
     };
     html! { p class={ "banner " (level) } {
         b { (sign) } " "
         @match more {
-            Some(0) => { "In the busiest hour " (share(sizing.here.overflow)) " of the visitors get no \
-                number of their own." },
-            Some(more) => { b { (count(more.into())) " more numbers" } " keep overflow below " (target)
-                " in the busiest hour (now " (share(sizing.here.overflow)) ")." },
+            Some(0) => { "In the busiest hour, " (share(sizing.here.overflow))
+                " of the visitors get no number of their own." },
+            Some(more) => { b { (several(more.into(), "more number")) }
+                " would keep overflow below " (target) " in the busiest hour (now "
+                (share(sizing.here.overflow)) ")." },
             None => { "Even the largest allowed pool does not keep overflow below " (target) "." },
         }
         @if line.over < line.lifetime {
@@ -149,7 +150,7 @@ fn verdict(line: Option<&PoolLine>, sizing: Option<&Sizing>) -> Markup {
     } }
 }
 
-/// One bar that shows the shares of locked and free numbers.
+/// One bar that shows the shares of locked-out and free numbers.
 fn bar(state: &PoolState) -> Markup {
     let numbers = f64::from(state.numbers.max(1));
     let locked = f64::from(state.locked) / numbers * 100.0;
@@ -248,7 +249,8 @@ fn summary(hours: &[(Millis, f64)], line: Option<&PoolLine>) -> String {
     let most = hours.iter().map(|(_, load)| *load).fold(0.0, f64::max);
     let numbers = line.map_or(0, |line| line.numbers);
     format!(
-        "Numbers needed at once, hour by hour: at most {} of {}, over {} hour{}.",
+        "Numbers needed at once, hour by hour: at most {}; the pool has {}. Based on {} hour{} of \
+        data.",
         rate(most),
         count(numbers.into()),
         hours.len(),
@@ -281,8 +283,11 @@ fn overflow(state: Option<&PoolState>, refused: &[(&'static str, u64)]) -> Table
 /// A histogram of the time for which each number has been free. The sooner numbers are reused, the
 /// more late calls are wrongly attributed to the next visitor.
 fn rests(rested: Option<&Rested>) -> Table {
-    let columns =
-        [("since", "Time since a visitor held it"), ("numbers", "Numbers"), ("share", "Share")];
+    let columns = [
+        ("since", "Time since last held by a visitor"),
+        ("numbers", "Numbers"),
+        ("share", "Share"),
+    ];
     let mut table = Table::new("Time for which the pool's numbers have been free", &columns);
     let Some(rested) = rested else { return table.or(html! { "Another node serves the pool." }) };
     let of = |bound: u64| {

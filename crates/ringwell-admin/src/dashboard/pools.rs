@@ -24,13 +24,13 @@ const ORDERS: [(&str, &str); 4] = [
 const STATES: [(&str, &str); 5] = [
     ("", "any"),
     ("too_small", "too small"),
-    ("exhausting", "exhausted within an hour"),
+    ("exhausting", "will be exhausted within an hour"),
     ("fine", "fine"),
     ("idle", "idle"),
 ];
 
 impl Health {
-    /// The name in addresses and in JSON and CSV.
+    /// The state's name in page addresses, JSON and CSV.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::TooSmall => "too_small",
@@ -40,8 +40,8 @@ impl Health {
         }
     }
 
-    /// The text for people. The symbol at the beginning has the same meaning as the text's colour,
-    /// for people who cannot see colours.
+    /// The state as the pages show it. The symbol at the beginning has the same meaning as the
+    /// text's colour, for people who cannot see colours.
     pub(super) fn html(self) -> Markup {
         let text = match self {
             Self::TooSmall => "✖ too small",
@@ -216,7 +216,7 @@ pub(super) fn row(asked: &Asked<'_>, line: &PoolLine) -> Vec<Cell> {
     ]
 }
 
-/// The mean time from one allocation of a number to its next.
+/// The mean time between two consecutive allocations of a number.
 pub(super) fn reuse_seconds(line: &PoolLine) -> Option<f64> {
     let lifetime = std::time::Duration::from_millis(line.lifetime.0).as_secs_f64();
     let served = line.load * (1.0 - line.overflow);

@@ -1,10 +1,9 @@
-//! Samples of the node's state. The sampling interval does not depend on how many pages show the
-//! samples.
+//! Samples of the node's state. All open pages share the same samples.
 //!
 //! Owns the newest sample and the curve of the last 15 minutes. Samples the shards once a second
 //! while a page is open, otherwise every five seconds. Samples all pools every five seconds, or
 //! less often if sampling would take more than 1 % of the time. Invariant: memory use does not grow
-//! with time or with the number of readers.
+//! with time or with the number of open pages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +29,7 @@ const OFTEN: Duration = Duration::from_secs(1);
 /// The interval between samples while no page is open. Also the shortest interval between two
 /// samples of all pools.
 const SELDOM: Duration = Duration::from_secs(5);
-/// The reciprocal of the largest share of time that sampling all pools may take, which is 1 %.
+/// The reciprocal of 1 %, the largest share of time that sampling all pools may take.
 const LOOK_PART: u32 = 100;
 /// The longest interval between two samples of all pools.
 const LOOK_MAX: Duration = Duration::from_mins(1);
@@ -138,7 +137,7 @@ pub(super) struct Sample {
     pub(super) others: Vec<OtherNode>,
     /// The pools that this node serves, sorted by id.
     pub(super) pools: Arc<Vec<PoolLine>>,
-    /// The pools that the first page lists.
+    /// The pools that the dashboard's start page lists.
     pub(super) top: Arc<Top>,
     pub(super) too_small: usize,
     pub(super) exhausting: usize,
@@ -493,7 +492,8 @@ fn runs_out(numbers: u32, outlook: &Outlook<'_>) -> Option<Tonight> {
 }
 
 /// The expected share of visitors who get no number. Skips the formula if the pool has more than 50
-/// numbers and the load is less than a third of them, because the result is then almost 0.
+/// numbers and the load is less than a third of the pool's numbers, because the result is then
+/// almost 0.
 pub(super) fn predicted(numbers: u32, load: f64) -> f64 {
     if load <= 0.0 || (numbers > 50 && load < f64::from(numbers) / 3.0) {
         return 0.0;

@@ -1,9 +1,9 @@
 //! Sessions of the dashboard, and one-time links for logging in.
 //!
-//! Owns the secrets of cookies and links. Keeps only their SHA-256, so that neither the contents of
-//! memory nor the duration of a comparison reveals a usable secret. Tokens are also kept only as
-//! hashes. Invariant: a session ends when its token is revoked, and at most [`SESSIONS_MAX`]
-//! sessions are open.
+//! Owns the secrets of cookies and links. Keeps only SHA-256 hashes of these secrets, so that
+//! neither the contents of memory nor the duration of a comparison reveals a usable secret. Tokens
+//! are also kept only as hashes. Invariant: a session ends when its token is revoked, and at most
+//! [`SESSIONS_MAX`] sessions are open.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,7 +58,7 @@ impl Session {
 
 impl Sessions {
     fn open(&self) -> MutexGuard<'_, Open> {
-        // The contents are consistent after each statement, so a poisoned lock is harmless.
+        // Both maps are consistent after each statement, so a poisoned lock is harmless.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -20,13 +20,13 @@ use crate::Context;
 const CONSENTS: [(&str, &str); 3] = [
     ("off", "not needed"),
     ("required", "required first"),
-    ("cookieless", "not requested: nothing is stored"),
+    ("cookieless", "not requested: no cookie is set, and no parameters are stored"),
 ];
 
 /// The change that a form about sites requests.
 pub(super) enum Wanted<'a> {
     /// Create a site. If the configuration contains a site with the same key, the new site keeps
-    /// that site's edge key unless the form changes it.
+    /// that site's edge key (a secret for servers that swap numbers) unless the form changes it.
     New(Option<&'a Site>),
     Save(&'a str),
     Remove(&'a str),
@@ -53,7 +53,7 @@ pub(super) async fn change(
             return Err(NoPage::Wrong(format!("The site {key} already exists.")));
         }
         (Wanted::Save(_) | Wanted::Remove(_), None) => {
-            return Err(NoPage::Missing("No such site in the directory."));
+            return Err(NoPage::Missing("There is no such site in the database."));
         }
         (Wanted::Save(_) | Wanted::Remove(_), Some(before))
             if checksum(before) != field("seen") =>
@@ -145,7 +145,7 @@ pub(super) fn new(asked: &Asked<'_>) -> Markup {
     } }
 }
 
-/// The forms of a site that is in the directory.
+/// The forms for changing and removing a site that is in the directory.
 pub(super) fn of_site(asked: &Asked<'_>, site: &Site) -> Markup {
     let (key, text) = (&site.key, site.to_text());
     let seen = html! { input type="hidden" name="seen" value=(checksum(site)); };
@@ -163,7 +163,7 @@ pub(super) fn of_site(asked: &Asked<'_>, site: &Site) -> Markup {
     } }
 }
 
-/// The form of a site that is in the configuration.
+/// The form for changing a site that is in the configuration.
 pub(super) fn of_configuration(asked: &Asked<'_>, site: &Site) -> Markup {
     let key = html! { input type="hidden" name="key" value=(site.key); };
     let fields = fields(&key, &site.to_text(), site.edge_key.is_some());
@@ -172,7 +172,7 @@ pub(super) fn of_configuration(asked: &Asked<'_>, site: &Site) -> Markup {
             " section take effect on SIGHUP (" code { "systemctl reload ringwell" } ")." }
         @if asked.store().is_some() && asked.may_change() {
             h2 { "Change it" }
-            p { "Settings that you save here are stored in the directory. They take precedence \
+            p { "Settings that you save here are stored in the database. They take precedence \
                  over the configuration until you remove them here." }
             (actions::form(asked, "new", "Save", &fields))
         }

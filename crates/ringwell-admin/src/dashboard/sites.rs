@@ -1,5 +1,5 @@
-//! Web sites whose pages swap numbers: the counts of their requests, and the tag to paste into
-//! pages.
+//! Web sites whose pages swap numbers: the counts of requests from these pages, and the tag to
+//! insert into each page.
 
 use maud::{Markup, html};
 use ringwell_config::{Listen, Site};
@@ -124,7 +124,7 @@ async fn sites(asked: &Asked<'_>) -> Result<Vec<(Site, bool)>, NoPage> {
 fn short_lived(asked: &Asked<'_>, site: &Site) -> Markup {
     let pools = site_forms::short_lived(asked, site);
     html! { @if !pools.is_empty() { p.banner.amber {
-        b { "▲ " bdi { (site.key) } ": numbers change while pages show them. " }
+        b { "▲ " bdi { (site.key) } ": numbers may change while a page shows them. " }
         "A page extends the lockout of its number once a minute, but the lifetime of "
         @for (place, pool) in pools.iter().enumerate() {
             @if place > 0 { ", " }

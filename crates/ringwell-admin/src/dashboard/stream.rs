@@ -36,8 +36,8 @@ pub(super) struct Figures(Mutex<OfSample>);
 #[derive(Debug, Default)]
 struct OfSample {
     at: Millis,
-    /// The figures of pages. A cell is empty while the first page that needs the figures computes
-    /// them. It contains `None` if the computation failed.
+    /// The figures of each open page. A cell is empty until they have been computed; it contains
+    /// `None` if the computation failed.
     pages: HashMap<PageKey, Arc<OnceCell<Option<Arc<Live>>>>>,
 }
 
@@ -118,8 +118,8 @@ pub(super) async fn get(
 }
 
 impl Streamed {
-    /// Whether the page may have changed. A page of calls is rendered again only if the call log
-    /// has changed, so open pages cost nothing while no calls arrive.
+    /// Whether the page may have changed. A page about calls is rendered again only if the call log
+    /// has changed, so keeping it open costs nothing while no calls arrive.
     fn has_news(&mut self) -> bool {
         let Some(calls) = self.ui.dashboard.0.calls.get() else { return true };
         if self.path != "calls" && !self.path.starts_with("calls/") {

@@ -10,9 +10,9 @@ use super::words::{moment, stamp};
 
 /// One field.
 pub(super) struct Cell {
-    /// The markup for people.
+    /// The markup in the page.
     shown: Markup,
-    /// The text for programs.
+    /// The text in the page's CSV version.
     value: String,
     is_number: bool,
     /// The contents without markup. The page's script receives them if whole rows change.

@@ -56,7 +56,7 @@ impl Cause {
                 "Free up space on the disk that contains the data directory. If the disk has \
                  failed, replace it and restart the server."
             }
-            Self::OtherNode => "The Cluster page shows which node does not answer.",
+            Self::OtherNode => "The Cluster page shows which node is slow or does not answer.",
         }
     }
 }
@@ -100,7 +100,7 @@ pub(super) fn share(value: f64) -> String {
 
 /// Formats a number of bytes, such as `1.5 GB`.
 pub(super) fn bytes(value: u64) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+    #[expect(clippy::cast_precision_loss, reason = "only a few digits are shown")]
     let value = value as f64;
     let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     let unit = units.into_iter().find(|(size, _)| value >= *size);

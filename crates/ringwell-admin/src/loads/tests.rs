@@ -9,7 +9,7 @@ fn asked(numbers: u32, allocated: u32, exhausted: u32) -> PoolAsked {
     PoolAsked { pool: POOL, numbers, lifetime: LIFETIME, allocated, exhausted }
 }
 
-/// Counts `rate` allocations in each of `steps` steps, beginning with step `from`.
+/// Simulates `steps` steps, beginning with step `from`, with `rate` allocations in each step.
 fn watch(loads: &mut Loads, from: u64, steps: u64, rate: u32, counted: &mut u32) {
     for step in from..from + steps {
         loads.take(Millis(START.0 + step * STEP.0), &[asked(100, *counted, 0)]);
@@ -51,7 +51,7 @@ fn a_pool_is_busy_when_its_rows_overflow_or_would() {
         loads.take(Millis(START.0 + step * STEP.0), &[asked(100, counted, 0)]);
     }
     assert_eq!(loads.busy(0.01), []);
-    // The same load is too high for 40 numbers: to keep overflow below 1 %, it needs 48.
+    // The same load is too high for 40 numbers: 48 are needed to keep overflow below 1 %.
     loads.take(Millis(START.0 + 400 * STEP.0), &[asked(40, counted + 1, 0)]);
     assert_eq!(loads.busy(0.01), [POOL]);
     assert_eq!(loads.busy(0.01), [], "nothing has been asked since");
@@ -96,9 +96,9 @@ fn the_night_equals_the_day_before_scaled_by_today() {
     assert_eq!(night.len(), NIGHT);
     // The time is between 1:00 and 2:00 on the second day, so the next hour begins at 2:00.
     assert_eq!(night[0].0, Millis(START.0 + 26 * HOUR.0));
-    // On the previous day, the load was 360: the rate times the lifetime of half an hour. The rate
-    // is now one and a half times as high, so the load will reach 540. The forecast may be lower,
-    // because the load lags behind the rate by one lifetime.
+    // At 2:00 on the first day, the load was 360: the rate times the lifetime of half an hour. The
+    // rate is now one and a half times as high, so the load will reach 540. The forecast may be
+    // lower than 540, because the load lags behind the rate by one lifetime.
     assert!((470.0..560.0).contains(&night[0].1), "{night:?}");
     // In the forecast, the busiest hours are at the same time of day as on the previous day.
     let (_, most) = night[6];

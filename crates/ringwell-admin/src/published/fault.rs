@@ -59,7 +59,7 @@ impl From<StoreError> for Fault {
             }
             Refusal::NetworkCeiling { .. } => Self::field("max_pool_size", LIMIT_REACHED),
             Refusal::Pool(fault) => Self::field(field(fault), &fault.to_string()),
-            Refusal::LongId(_) => Self::Unreadable("ids have at most 512 bytes"),
+            Refusal::LongId(_) => Self::Unreadable("ids must be at most 512 bytes long"),
             Refusal::Nul => Self::Unreadable("text must not contain the character NUL"),
             other => Self::Store(other.into()),
         }
@@ -122,7 +122,8 @@ fn data(status: StatusCode, class: &str, text: impl Into<Value>) -> Response {
     envelope(status, errors)
 }
 
-/// Answers with the same status codes as the paths under `/v1/`.
+/// Answers an error of the store that is not a refusal, with the same status code as the paths
+/// under `/v1/`.
 fn failed(error: StoreError) -> Response {
     match error {
         StoreError::Database(_) | StoreError::Silent | StoreError::Provider(_) => {

@@ -1,8 +1,8 @@
 //! The ring pool fields that clients send, and their conversion.
 //!
 //! Owns defaults, conversions and error texts. A value may be a JSON value or a string with the
-//! same meaning, because the published samples contain `"preferred":"true"`. Unknown members are
-//! ignored, as in the published API.
+//! same meaning, because the published API's samples contain `"preferred":"true"`. Unknown fields
+//! are ignored, as in the published API.
 
 use ringwell_config::NumberCheck;
 use ringwell_core::Millis;
@@ -14,7 +14,7 @@ use super::fault::Fault;
 use super::nested;
 use crate::numbering;
 
-/// The default lifetime, taken from the published samples. The published API does not document a
+/// The default lifetime, taken from the published API's samples. The API does not document a
 /// default.
 const LIFETIME: Millis = Millis(1_800_000);
 const SIZE: u32 = 2;
@@ -57,7 +57,8 @@ struct Reader<'a> {
 /// whose `id_from_network` is `id`.
 ///
 /// # Errors
-/// [`Fault::Invalid`] with all invalid fields, or [`Fault::Nested`] for an unknown member.
+/// [`Fault::Invalid`] with all invalid fields, or [`Fault::Nested`] if a nested object has an
+/// unknown member.
 pub(super) fn read(
     body: &Map<String, Value>,
     before: Option<&PoolSettings>,
@@ -181,8 +182,8 @@ impl Reader<'_> {
         let Some(text) = self.text("destination_phone_number") else { return };
         let digits: String = text.chars().filter(char::is_ascii_digit).collect();
         let plain = |c: char| c.is_ascii_digit() || "+-.() ".contains(c);
-        // An E.164 number has at most 15 digits. In no country does a number have fewer than 7
-        // digits, including the country code.
+        // An E.164 number has at most 15 digits. Every country's numbers have at least 7 digits,
+        // including the country code.
         let plus = if text.starts_with('+') { "+" } else { "" };
         let number = format!("{plus}{digits}");
         let is_known = || self.check == NumberCheck::Possible || numbering::is_valid(&number);

@@ -1,4 +1,4 @@
-//! JSON objects whose members keep the order of the published samples.
+//! JSON objects whose members are in the same order as in the published API's samples.
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;

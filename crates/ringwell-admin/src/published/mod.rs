@@ -216,7 +216,7 @@ async fn fill(change: &mut Change, id: PoolId, network: &str, size: u64) -> Resu
     Ok(())
 }
 
-/// Creates a key of 128 random bits, in hexadecimal digits.
+/// Creates a key of 128 random bits, written in hexadecimal.
 pub(crate) fn new_key() -> Result<RingPoolKey, StoreError> {
     let mut bytes = [0; KEY_BYTES];
     getrandom::fill(&mut bytes).map_err(|error| StoreError::Damaged(error.to_string()))?;

@@ -17,7 +17,7 @@ type Faults = Vec<(String, String)>;
 /// Converts the objects and lists in `body` and stores them in `settings`.
 ///
 /// # Errors
-/// [`Fault::Nested`] for an unknown member.
+/// [`Fault::Nested`] if one of these objects has an unknown member.
 pub(super) fn read(
     body: &Map<String, Value>,
     settings: &mut PoolSettings,
@@ -62,7 +62,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// The members of `value`, all of which must be `known`.
+/// The members of `value`. Their names must all be in `known`.
 fn members<'a>(
     value: &'a Value,
     known: &[&str],
@@ -128,7 +128,7 @@ fn preferences(
     ];
     let given = members(value, &known, "Local Number Preferences")?;
     let radius = given.get("search_radius_miles").map_or(Some(240), integer);
-    // The older name is read only if the newer name is absent.
+    // The older name, `restrict_to_state`, is read only if the newer name is absent.
     let state = given.get("restrict_search_to_state").or_else(|| given.get("restrict_to_state"));
     let state = state.map_or(Some(true), truth);
     let fallback = given.get("allocation_fallback_strategy").map_or(Some("UseTollFree"), |it| {
@@ -212,8 +212,8 @@ fn hours(
     Ok(())
 }
 
-/// Converts a time such as `09:30` to the minutes since midnight, which must be a multiple of 15.
-/// `24:00` is the end of the day.
+/// Converts a time such as `09:30` to the number of minutes since midnight. This number must be a
+/// multiple of 15. `24:00` is the end of the day.
 fn minutes(text: &str) -> Option<u16> {
     let (hours, minutes) = text.split_once(':')?;
     let (hours, minutes): (u16, u16) = (hours.parse().ok()?, minutes.parse().ok()?);

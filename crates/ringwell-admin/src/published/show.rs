@@ -15,7 +15,7 @@ const KEPT: [&str; 5] = [
     "hours_of_operation",
 ];
 
-/// Shows `pool`, whose own URL is `url`.
+/// Shows `pool`. `url` is the pool's URL in the published API.
 pub(super) async fn pool(store: &Store, pool: &Pool, url: &str) -> Result<Members, StoreError> {
     let settings = &pool.settings;
     let customer = match &settings.destination {

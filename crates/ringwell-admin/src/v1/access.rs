@@ -1,4 +1,5 @@
-//! Tokens and the audit log: for administrators of all networks.
+//! Tokens and the audit log. All requests require a token that has the role `admin` and is valid in
+//! all networks.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -57,9 +58,9 @@ pub(crate) struct AuditView {
 
 /// The error text for a `lookup` token that is limited to one network. Such a token is not created,
 /// because every request with it would be refused.
-const LOOKUP_OF_ONE_NETWORK: &str = "a token with the role lookup reads attributions and calls, \
-    and cannot be limited to one network: omit the network, or choose the role read to read the \
-    network's pools";
+const LOOKUP_OF_ONE_NETWORK: &str = "a token with the role lookup can read only attributions \
+    and calls, and cannot be limited to one network: omit the network, or choose the role read, \
+    which permits reading the network's pools";
 
 /// Lists tokens.
 #[utoipa::path(get, path = "/v1/tokens", responses((status = 200, body = [TokenView])))]

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::problem::Problem;
 
-/// The maximum time by which a requested time may be ahead of the server's clock. Clocks differ by
-/// less than this, so a time further in the future is a mistake.
+/// The limit on how far a requested time may be ahead of the server's clock. Clocks differ by less
+/// than this, so a time further in the future is a mistake.
 const FUTURE_MAX: Millis = Millis(60_000);
 
 #[derive(Deserialize)]
@@ -34,7 +34,7 @@ pub(crate) struct Attribution {
     outcome: &'static str,
     #[serde(flatten)]
     allocation: Option<Allocation>,
-    /// The pools whose overflow number this is.
+    /// The pools that use the number as their overflow number.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ring_pool_ids: Vec<u64>,
     /// Shards of other nodes that did not answer. They may have other allocations of the number.
@@ -73,7 +73,7 @@ pub(crate) async fn get(
 ) -> Result<Json<Attribution>, Problem> {
     let Query(wanted) = wanted.map_err(|_| {
         Problem::bad_request(
-            "the query must contain exactly one number and at most one at, as in \
+            "the query must contain \"number\" exactly once, and \"at\" at most once, as in \
              number=8885550142&at=2026-11-21T06:30:00Z",
         )
     })?;
@@ -104,7 +104,8 @@ pub(crate) async fn get(
     // Whether the number was not yet an overflow number at the time `at`.
     let is_earlier = node.became_overflow(number).is_some_and(|since| at < since);
     let overflow = if is_earlier { Vec::new() } else { directory.overflow_pools(number) };
-    // If the number is now shared, an earlier visitor holds it only until the end of the lockout.
+    // For an overflow number, an allocation counts only until the end of its lockout: after that,
+    // many visitors share the number.
     let held = held.filter(|held| overflow.is_empty() || at < held.locked_until);
     let is_known = directory.pool_by_number(number).is_some() || is_earlier || !overflow.is_empty();
     if held.is_none() && missing.is_none() && !is_known {

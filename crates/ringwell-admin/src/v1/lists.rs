@@ -100,7 +100,7 @@ pub(crate) struct LineReport {
     detail: Option<String>,
 }
 
-/// Lists all ring pools with their keys and numbers in rotation.
+/// Lists the ring pools that have numbers in rotation, with their keys and these numbers.
 #[utoipa::path(get, path = "/v1/pools.csv", responses((status = 200, content_type = "text/csv")))]
 pub(crate) async fn export(
     State(context): State<Context>,
@@ -258,7 +258,7 @@ fn wrong(field: &str, what: &str) -> Trouble {
 }
 
 impl Line {
-    /// Reverts [`guarded`] in each field.
+    /// Removes the apostrophes that [`guarded`] adds to fields.
     fn unguarded(self) -> Self {
         let plain = |cell: String| unguarded(&cell).to_owned();
         Self {

@@ -1,7 +1,8 @@
 //! Additions to the published API, under `/v1/`.
 //!
 //! Owns the parts that the handlers have in common: tokens, dry runs, and the formats of bodies and
-//! numbers. A client cannot find out whether a pool of another network exists.
+//! numbers. If a client's token is limited to one network, the client cannot find out whether a
+//! pool exists in another network.
 
 mod access;
 pub(crate) mod attribution;

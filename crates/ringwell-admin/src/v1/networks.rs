@@ -1,5 +1,6 @@
-//! Networks and their ceilings on numbers, and the nodes that serve the directory. Only
-//! administrators of all networks can set ceilings and forget nodes.
+//! Networks and their ceilings on numbers, and the nodes that serve the directory. Setting a
+//! ceiling and forgetting a node require a token that has the role `admin` and is valid in all
+//! networks.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -81,8 +82,8 @@ pub(crate) async fn show(
     Ok(Json(NetworkView::of(found)))
 }
 
-/// Sets or removes a network's ceiling. If its pools already contain more numbers than the new
-/// ceiling, no numbers are removed.
+/// Sets or removes a network's ceiling. If the network's pools already contain more numbers than
+/// the new ceiling allows, no numbers are removed.
 #[utoipa::path(put, path = "/v1/networks/{network}", params(("network" = String, Path), Trial),
     request_body = SetCeiling, responses((status = 200, body = Done), (status = 403)))]
 pub(crate) async fn set(

@@ -1,5 +1,5 @@
-//! Numbers and the inventory. Changing numbers that do not belong to one pool requires a token that
-//! is valid in all networks.
+//! Numbers and the inventory. Listing, adding and moving numbers require a token that is valid in
+//! all networks.
 
 use axum::Json;
 use axum::body::Bytes;

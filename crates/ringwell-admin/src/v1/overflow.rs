@@ -50,7 +50,8 @@ pub(crate) struct Overflow {
     allocated: Option<u32>,
     /// The count of rows for which every number was locked out, because the pool is too small.
     exhausted: u64,
-    /// The count of rows that no shard answered in time. `/metrics` shows the reasons.
+    /// The count of rows that overflowed for a reason other than an exhausted pool. `/metrics`
+    /// shows the reasons.
     not_served: u64,
 }
 

@@ -53,9 +53,9 @@ pub(crate) struct StateView {
     shard: u16,
     /// The count of numbers handed out since the server started.
     allocated: u64,
-    /// The count of rows that got the overflow number since the server started, by reason. The
-    /// count for `exhausted` comes from the pool's shard and includes rows that arrived at any
-    /// node. The other counts include only rows that arrived at this node.
+    /// The count of overflow rows since the server started, by reason. The count for `exhausted`
+    /// comes from the pool's shard and includes rows that arrived at any node. The other counts
+    /// include only rows that arrived at this node.
     overflow: BTreeMap<String, u64>,
     /// The pool's recent demand. Null until the pool has been sampled.
     load: Option<LoadView>,
@@ -80,7 +80,7 @@ pub(crate) struct Added {
     done: Done,
 }
 
-/// A new overflow number of a pool.
+/// A new overflow number for a pool.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SetOverflow {

@@ -36,7 +36,7 @@ pub(crate) struct PurchaseView {
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wanted {
-    /// The three-digit area code of the offers. If absent, numbers of all area codes are listed.
+    /// The three-digit area code of the offers. If absent, numbers with any area code are listed.
     area_code: Option<u16>,
     /// The maximum number of offers: 1 to 1,000.
     limit: Option<u32>,

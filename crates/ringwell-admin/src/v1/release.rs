@@ -11,7 +11,8 @@ use super::attribution::{newest_at, parse_moment, parse_number};
 use crate::problem::Problem;
 
 const HANDED_ON: &str = "the number's node was slow, and another visitor may have the number now, \
-    so no lockout was ended: try again, or set allocated_at to the time of the allocation";
+    so no lockout was ended: try again, or set allocated_at to the time of the allocation whose \
+    lockout you want to end";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,8 +33,9 @@ pub(crate) async fn post(
 ) -> Result<Json<Released>, Problem> {
     let wanted: Wanted = serde_json::from_slice(&body).map_err(|_| {
         Problem::bad_request(
-            "the body must be {\"number\":\"8885550142\"}; to end only the lockout of one \
-             particular allocation, add \"allocated_at\" from the answer of GET /v1/attributions",
+            "the body must contain the number, as in {\"number\":\"8885550142\"}; to end only the \
+             lockout of one particular allocation, add \"allocated_at\" from the answer to GET \
+             /v1/attributions",
         )
     })?;
     let number = parse_number(&wanted.number)?;
@@ -93,7 +95,8 @@ fn unanswered(error: AskError) -> Problem {
         AskError::Stopped => {
             "the number's shard has not confirmed the release: its journal does not accept writes, \
                 or its node cannot be reached (/readyz and /v1/shards show the reason). The \
-                release may still end the lockout of the current visitor, but not of a later one"
+                release may still take effect later; it then ends only the lockout of the current \
+                visitor, not the lockout of a later visitor"
         }
     })
 }

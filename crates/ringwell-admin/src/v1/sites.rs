@@ -43,7 +43,8 @@ pub(crate) struct SiteView {
     params: Vec<String>,
     /// `off`, `required` or `cookieless`.
     consent: String,
-    /// Whether the site has a key for servers that swap numbers themselves. The key is not shown.
+    /// Whether the site has a key for web servers that replace the numbers in its pages. The key is
+    /// not shown.
     has_edge_key: bool,
     /// The maximum count of new numbers that one client address can get in a minute.
     leases_per_minute: u32,
@@ -63,8 +64,8 @@ pub(crate) struct PutSite {
     params: Vec<String>,
     /// `off`, `required` or `cookieless` (default: `off`).
     consent: Option<String>,
-    /// The key for servers that swap numbers: 16 to 256 characters. If absent, the site keeps its
-    /// key. If empty, the site's key is removed.
+    /// The key for web servers that replace the numbers in the site's pages: 16 to 256 characters.
+    /// If absent, the site keeps its key. If empty, the site's key is removed.
     edge_key: Option<String>,
     /// The maximum count of new numbers that one client address can get in a minute (default: 60).
     leases_per_minute: Option<u32>,
@@ -97,7 +98,7 @@ pub(crate) async fn list(
     let visitor = enter(&context, &headers, Role::Read).await?;
     let SitePage { after, limit } = query(&uri)?;
     let limit = limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
-    // All sites fit on one page.
+    // A directory has at most 1,000 sites, so they all fit on one page.
     let mut views = Vec::new();
     for site in context.store.sites(&after, PAGE_MAX).await? {
         if may_see(&context, &visitor, &site).await? {

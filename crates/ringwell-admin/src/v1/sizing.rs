@@ -31,7 +31,7 @@ pub(crate) struct Wanted {
     #[serde(default = "one_percent")]
     #[param(exclusive_minimum = 0, exclusive_maximum = 1)]
     target: f64,
-    /// Another pool size to evaluate, from 1 to 100,000.
+    /// An additional pool size to evaluate, from 1 to 100,000.
     #[param(minimum = 1, maximum = 100_000)]
     numbers: Option<u32>,
     /// The count of rows in one batch that request numbers from the pool, from 1 to 10,000
@@ -41,7 +41,7 @@ pub(crate) struct Wanted {
     together: u32,
 }
 
-/// The condition under which numbers are unused, and whether to simulate the change.
+/// The condition under which numbers count as unused, and whether to simulate the change.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -95,7 +95,7 @@ pub(crate) struct ForecastView {
     overflow: f64,
     /// The mean count of locked numbers.
     locked: f64,
-    /// The mean time from one allocation of a number to its next. Null if the number is never
+    /// The mean time from one allocation of a number to the next. Null if the number is never
     /// needed again.
     reuse_seconds: Option<f64>,
     /// The share of callers who call after their number was given to another visitor.
@@ -131,8 +131,8 @@ pub(crate) async fn show(
     sizing(&context, &visitor, &id, &uri).await
 }
 
-/// Computes the count of numbers that a ring pool needs, like `/v1/pools/{id}/sizing`. Other ring
-/// pool APIs use this path.
+/// Computes the count of numbers that a ring pool needs, like `/v1/pools/{id}/sizing`. The path
+/// `/v1/ring_pools/{id}/sizing` follows the naming of other ring pool APIs.
 #[utoipa::path(get, path = "/v1/ring_pools/{id}/sizing", params(("id" = u64, Path), Wanted),
     responses((status = 200, body = SizingView), (status = 404), (status = 503)))]
 pub(crate) async fn show_ring_pool(

@@ -77,9 +77,9 @@ async fn require_token(State(tokens): State<Tokens>, mut request: Request, next:
 }
 
 /// The answer to a request with an unknown token. On the paths for switches, it contains a
-/// challenge for Basic authentication: switches built on libcurl send the user name and password of
-/// a URL only after such a challenge. On other paths, the challenge is left out, because it would
-/// make browsers open a login dialog.
+/// challenge for Basic authentication: switches built on libcurl send the user name and password
+/// from a URL only after such a challenge. On other paths, the challenge is left out, because it
+/// would make browsers open a login dialog.
 fn unknown_token(path: &str) -> Response {
     let mut response = Problem::new(
         StatusCode::UNAUTHORIZED,
@@ -94,7 +94,7 @@ fn unknown_token(path: &str) -> Response {
     response
 }
 
-/// Whether the request is `GET /v1/calls` or `GET /v1/calls/ID`.
+/// Whether the request is a `GET` of `/v1/calls` or of a path below it.
 fn reads_calls(request: &Request) -> bool {
     let path = request.uri().path().strip_prefix("/v1/calls");
     request.method() == Method::GET
@@ -212,7 +212,8 @@ async fn list(
     let Query(wanted) = wanted.map_err(|error| Problem::bad_request(error.body_text()))?;
     let filter = wanted.filter()?;
     if filter.caller.is_some() && !sees.0 {
-        let detail = "caller: this token may not see callers; omit the filter";
+        let detail = "caller: this filter requires a token that gives access to callers' numbers: \
+            use such a token, or omit the filter";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     let cursor = |text: &String| {
@@ -248,7 +249,7 @@ async fn one(
     Ok(Json(for_reader(shown(&detail, kept.as_ref()), &detail.call.caller, sees)))
 }
 
-/// Masks the caller in `call` if the answer may not show callers' numbers.
+/// Masks the caller in `call` if the answer must not show callers' numbers.
 fn for_reader(mut call: Value, caller: &Caller, sees: SeesCallers) -> Value {
     if !sees.0
         && *caller != Caller::Withheld

@@ -30,7 +30,7 @@ pub(super) fn routes() -> Router<Service> {
 }
 
 fn unknown() -> Problem {
-    Problem::not_found("there is no such endpoint")
+    Problem::not_found("there is no webhook endpoint with this id")
 }
 
 fn known_types(types: Vec<String>) -> Result<Vec<String>, Problem> {

@@ -22,7 +22,7 @@ enum Wanted {
     Parameter { name: String, value: String },
 }
 
-/// Erases a caller, a visitor, or both the caller and the visitor of one call.
+/// Erases the data of a caller, of a visitor, or of both the caller and the visitor of one call.
 pub(super) async fn post(
     State(service): State<Service>,
     body: Bytes,
@@ -41,7 +41,7 @@ pub(super) async fn post(
     erase(&service, whom).await
 }
 
-/// Erases a caller.
+/// Erases the data of a caller.
 pub(super) async fn caller(
     State(service): State<Service>,
     Path(number): Path<String>,
@@ -62,8 +62,8 @@ fn read(number: &str) -> Result<Caller, Problem> {
 
 async fn erase(service: &Service, whom: Whom) -> Result<Json<Value>, Problem> {
     if service.is_behind() {
-        // A report that still waits for the call log would be stored after the erasure, and may
-        // contain the person's data.
+        // A report that is still waiting to be written to the call log would be stored after the
+        // erasure, and may contain the person's data.
         let detail = "some reports of calls are not in the call log yet, and may concern this \
                       person; try again";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));

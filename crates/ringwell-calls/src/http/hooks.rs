@@ -1,4 +1,4 @@
-//! `/t/ACCOUNT/HOOK`: receives the webhooks of providers. These paths may be public: unsigned
+//! `/t/ACCOUNT/HOOK`: receives webhooks from providers. These paths may be public: unsigned
 //! requests have no effect, and the answers reveal nothing.
 
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl IntoResponse for Refused {
             ),
             Self::Unsigned { is_retried: false } => (
                 StatusCode::FORBIDDEN,
-                "the signature does not match; see the server's log".to_owned(),
+                "the request is not signed correctly; see the server's log".to_owned(),
             ),
             Self::Unreadable(text) => (StatusCode::BAD_REQUEST, text),
             Self::NotStored => (StatusCode::SERVICE_UNAVAILABLE, "not stored yet".to_owned()),
@@ -120,8 +120,8 @@ async fn read_body(body: Body) -> Result<Vec<u8>, Refused> {
 }
 
 /// Logs the reason why a signature does not match, so that the operator can correct the
-/// configuration. The log line contains the provider, the URL and, if known, a hint. It does not
-/// contain the values of the request's fields.
+/// configuration. The log line contains the provider, the URL and, if known, a hint for the
+/// correction. It does not contain the values of the request's fields.
 fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
     let Some(left_out) = account.warnings.pass() else { return };
     let shown = Shown::of(account, incoming);
@@ -134,7 +134,10 @@ fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
         content_type = shown.content_type,
         bytes = incoming.body.len(),
         fields = shown.fields,
-        hint = unsigned.hint.as_deref().unwrap_or("none: check the account's secret"),
+        hint = unsigned
+            .hint
+            .as_deref()
+            .unwrap_or("check the account's secret, unless the reason names another cause"),
         left_out,
         "a webhook is not signed correctly"
     );

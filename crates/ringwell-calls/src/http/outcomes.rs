@@ -1,5 +1,5 @@
 //! Results of calls. `POST /v1/calls/{id}/outcomes` stores one result, `POST /v1/outcomes` stores
-//! many as CSV, and `GET /v1/outcomes` lists all.
+//! results from a CSV list, and `GET /v1/outcomes` lists all results.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -72,7 +72,7 @@ struct Line {
     external_id: String,
 }
 
-/// Stores the results in a CSV list. Invalid lines are reported, and the valid ones are stored.
+/// Stores the results from a CSV list. Invalid lines are reported, and the valid ones are stored.
 pub(super) async fn upload(
     State(service): State<Service>,
     body: Bytes,

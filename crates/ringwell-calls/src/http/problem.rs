@@ -36,7 +36,7 @@ impl Problem {
     }
 
     /// The answer to a request about a call that is not in the log. Set `waits` if reports of calls
-    /// were waiting for the log just before the log was queried.
+    /// were waiting to be written to the log just before the log was queried.
     pub(super) fn no_call(waits: bool) -> Self {
         if waits {
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, CALL_MAY_WAIT);
@@ -48,7 +48,8 @@ impl Problem {
 /// The error text for a call that is not in the log.
 pub(super) const NO_CALL: &str = "there is no such call";
 
-/// The error text for a call that is not in the log while reports of calls are waiting for the log.
+/// The error text for a call that is not in the log, if reports of calls are waiting to be written
+/// to the log.
 pub(super) const CALL_MAY_WAIT: &str = "some reports of calls are not in the call log yet, and one \
                                         of them may be about this call; try again";
 

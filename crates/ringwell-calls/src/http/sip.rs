@@ -24,7 +24,7 @@ use crate::service::{Decision, IncomingCall, Service, now};
 
 /// The maximum size of a request body.
 const BODY_BYTES_MAX: usize = 16 * 1024;
-/// The maximum length of a switch's name for a call, trunk or gateway, in bytes.
+/// The maximum length of the name that a switch sends for a call, trunk or gateway, in bytes.
 const NAME_BYTES_MAX: usize = 200;
 /// The account for calls from switches that do not name a trunk.
 const ACCOUNT: &str = "sip";
@@ -129,10 +129,10 @@ impl Question {
 
     fn call(&self) -> Result<IncomingCall, Problem> {
         if !is_name(&self.call_id) {
-            return Err(Problem::bad_request("call_id: 1 to 200 visible ASCII characters"));
+            return Err(Problem::bad_request("call_id: must be 1 to 200 visible ASCII characters"));
         }
         if self.trunk.as_deref().is_some_and(|trunk| !is_name(trunk)) {
-            return Err(Problem::bad_request("trunk: 1 to 200 visible ASCII characters"));
+            return Err(Problem::bad_request("trunk: must be 1 to 200 visible ASCII characters"));
         }
         let received = now();
         let started = CallEvent {
@@ -224,7 +224,7 @@ impl SwitchAnswer {
         answer
     }
 
-    /// The names and values for the formats that consist of pairs.
+    /// The answer's names and values, for the formats that consist of name-value pairs.
     fn pairs(&self) -> Vec<(&'static str, String)> {
         let contact = self.contacts().into_iter().next();
         let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
@@ -289,7 +289,7 @@ fn joined(pairs: &[(&str, String)], by: &str, write: impl Fn(&str) -> String) ->
     lines.join(by)
 }
 
-/// Answers the dialplan request of `mod_xml_curl`.
+/// Answers a dialplan request from `mod_xml_curl`, a module of `FreeSWITCH`.
 async fn dialplan(
     State(service): State<Service>,
     Query(wanted): Query<Wanted>,

@@ -1,9 +1,9 @@
-//! A file of changes that wait for the call log: `calls-waiting.jsonl` in the data directory.
+//! A file of changes that are waiting to be written to the call log: `calls-waiting.jsonl` in the
+//! data directory.
 //!
 //! The file exists only while the log's database cannot store the changes. Changes in the file
 //! survive a restart of the process. Invariant: after `keep` has succeeded, the changes remain in
-//! the file until the database contains them. A change may be applied twice; the second time has no
-//! effect.
+//! the file until the database contains them. Applying a change a second time has no effect.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -128,9 +128,10 @@ impl Backlog {
     pub(super) fn open(path: &Path) -> io::Result<(Self, Vec<CallChange>)> {
         let empty = Self { path: path.to_owned(), count: 0 };
         let is_there = file_exists(path).map_err(|error| {
-            let and = "and restart. Until then reports wait in memory only, and are lost when the \
-                       server stops";
-            io::Error::new(error.kind(), format!("{error}, {and}"))
+            let advice = "Once this is corrected, restart the server. Until then, reports of calls \
+                          wait only in memory, and are lost if the server stops before they are \
+                          in the call log";
+            io::Error::new(error.kind(), format!("{error}. {advice}"))
         });
         if !is_there? {
             return Ok((empty, Vec::new()));
@@ -190,7 +191,7 @@ impl Backlog {
     fn append(&self, lines: &[u8], is_new: bool) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let mut file = options.append(true).create(true).mode(0o600).open(&self.path)?;
-        // Begins with a line break, in case an earlier attempt left an incomplete line.
+        // Writes a line break first, in case an earlier attempt left an incomplete line.
         let begin = if is_new { HEAD } else { "" };
         file.write_all(&[begin.as_bytes(), b"\n", lines].concat())?;
         file.sync_data()?;
@@ -212,8 +213,8 @@ impl Backlog {
         lines
     }
 
-    /// Whether the file was removed or replaced while it contained changes that are not in the
-    /// database yet. Those changes must be written to a new file.
+    /// Whether there is no longer a file at the path, although the file contained changes that are
+    /// not in the database yet. Those changes must be written to a new file.
     pub(super) fn is_lost(&mut self) -> bool {
         let is_lost = self.count > 0 && !matches!(file_exists(&self.path), Ok(true));
         if is_lost {

@@ -49,7 +49,7 @@ impl BlockRow {
 }
 
 impl Log {
-    /// All entries, oldest first.
+    /// All entries in the list of blocked callers, oldest first.
     ///
     /// # Errors
     /// [`LogError`].

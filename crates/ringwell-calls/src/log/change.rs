@@ -23,8 +23,8 @@ pub struct ReportedEvent {
     pub received: Millis,
 }
 
-/// New facts about one call. If several changes contain a value for the same fact, the first value
-/// is kept, because facts do not change.
+/// New facts about one call. If several changes contain a value for the same field, the first value
+/// is kept, because these facts do not change. Events are combined by [`crate::call::Facts::join`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallChange {
     /// The account that reported the call.
@@ -46,7 +46,7 @@ pub struct CallChange {
     pub destination: Option<String>,
     /// The telephone network's verdict on whether the caller's number is genuine.
     pub stir: Option<Stir>,
-    /// The result of the attribution, if the look-up is completed.
+    /// The result of the attribution, if the look-up has been completed.
     pub attribution: Option<Attribution>,
     /// The number and the time for which `attribution` was looked up. If the call's number or time
     /// has changed since the look-up, the attribution is ignored.
@@ -215,7 +215,7 @@ fn fill<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     is_new
 }
 
-/// The events to publish for the present state of `row`. Until the attribution is known, no events
+/// The events to publish for the current state of `row`. Until the attribution is known, no events
 /// are published.
 fn events(row: &mut CallRow, now: Millis) -> Vec<NewEvent> {
     if row.attribution.outcome == Attributed::Pending {

@@ -85,8 +85,8 @@ impl LogDatabase {
         let database = self.ready().await?;
         let mut tx = until_damaged(&database, database.write()).await?;
         if self.file().is_none() {
-            // Otherwise several nodes could read a call at the same time, and each would overwrite
-            // the changes of the others.
+            // Without this lock, several nodes could read a call at the same time, and each would
+            // overwrite the changes of the others.
             let lock = sqlx::query("SELECT last_place FROM call_counter FOR UPDATE");
             lock.fetch_one(&mut *tx).await?;
         }
@@ -177,7 +177,7 @@ impl LogDatabase {
         }
         if is_replaced && database.damage().is_none() {
             // Overwriting deleted data also moves all changes from the write-ahead log into the
-            // previous file, and truncates the log.
+            // previous file, and truncates the write-ahead log.
             let _ = tokio::time::timeout(CLOSE_MAX, database.overwrite_deleted()).await;
         }
         let closed = tokio::time::timeout(CLOSE_MAX, database.close()).await;
@@ -203,7 +203,8 @@ impl LogDatabase {
 
     fn in_use(&self) -> StoreError {
         let path = self.file().map(Path::to_owned).unwrap_or_default();
-        let error = std::io::Error::other("requests still use the previous file");
+        let text = "requests in progress still use the file that was opened earlier";
+        let error = std::io::Error::other(text);
         StoreError::File(FileFault::Unreadable { path, error })
     }
 }

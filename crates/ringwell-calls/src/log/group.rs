@@ -1,9 +1,9 @@
-//! The changes of one transaction, with combined reads and writes.
+//! Combines the reads and writes of all changes in one transaction.
 //!
 //! Owns the affected calls until they are written. Invariant: the result is the same as if each
-//! change had been stored before the next one. One statement reads or writes all calls of a group.
-//! The reason is that each statement wakes the connection's thread, which then wakes the waiting
-//! task. With one statement per call, these wake-ups took longer than the statements.
+//! change had been stored before the next one. One statement reads or writes all calls of the
+//! transaction. The reason is that each statement wakes the connection's thread, which then wakes
+//! the waiting task. With one statement per call, these wake-ups took longer than the statements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ use crate::call::Outcome;
 use crate::caller::Caller;
 use crate::robocall::Robocall;
 
-/// The maximum number of rows in one statement. SQLite accepts at most 32,766 values.
+/// The maximum number of rows in one statement. SQLite accepts at most 32,766 values per statement.
 pub(super) const ROWS_MAX: usize = 1_000;
 
 /// The columns of the table `calls` that a change sets. The id must be last.
@@ -82,7 +82,7 @@ impl GroupCall {
 }
 
 impl Group {
-    /// Reads the rows that `changes` need.
+    /// Reads the rows that are needed to apply `changes`.
     pub(super) async fn read(
         tx: &mut LogTransaction,
         changes: &[&CallChange],
@@ -156,8 +156,9 @@ impl Group {
         blocks::robocall(db, row).await
     }
 
-    /// Adds the event `number.leaking` if the call `id` shows that its number leaks: that it is
-    /// called although no visitor was shown it recently. The call must have just been attributed.
+    /// Adds the event `number.leaking` if the call `id` shows that the called number leaks. A
+    /// leaking number is called although no visitor was shown it recently. The call must have just
+    /// been attributed.
     pub(super) async fn look_for_leak(
         &mut self,
         db: &mut AnyConnection,

@@ -33,9 +33,9 @@ pub(super) fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
     }
 }
 
-/// The data of the event `number.leaking`, if the calls to `number` show a leak. Calls count if
-/// they began less than [`SPAN`] before `began`, or later. `None` if the calls show no leak, or if
-/// the number was reported in the last week. The call that began at `began` must be stored, and
+/// The data of the event `number.leaking`, if the calls to `number` show a leak. Considers only
+/// calls that began after `began` minus [`SPAN`]. `None` if the calls show no leak, or if the
+/// number was reported in the last week. The call that began at `began` must be stored, and
 /// [`is_implausible`] must be true for it.
 pub(super) async fn leak(
     db: &mut AnyConnection,
@@ -72,8 +72,8 @@ pub(super) async fn leak(
     tracing::warn!(
         pool,
         calls,
-        "a number that no visitor can have seen recently was called: the event number.leaking was \
-        written"
+        "a number was called repeatedly, although it was not shown to any visitor recently: the \
+         event number.leaking was written"
     );
     let days = SPAN.0 / DAY;
     Ok(Some(json!({ "number": number, "pool": attribution.pool, "calls": calls, "days": days })))

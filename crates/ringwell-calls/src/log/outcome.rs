@@ -158,7 +158,7 @@ impl OutcomeRow {
         })
     }
 
-    /// Converts the outcome to the JSON of the API and webhooks.
+    /// Converts the outcome to JSON for the API and webhooks.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({

@@ -1,5 +1,5 @@
-//! Removes calls after their retention time. Erases callers and visitors after a set time or on
-//! request.
+//! Removes calls after their retention time. Erases the personal data of callers and visitors after
+//! a set time or on request.
 
 use std::fmt::Write;
 
@@ -40,7 +40,7 @@ pub enum Whom {
 /// The result of an erasure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Erased {
-    /// The count of erased calls.
+    /// The count of redacted calls.
     pub calls: u64,
     /// The allocations whose parameters were in the log. The journal contains the parameters, too.
     pub allocations: Vec<ErasedAllocation>,
@@ -115,8 +115,8 @@ impl Log {
             if shown.is_empty() && matches!(whom, Whom::Parameter { .. }) {
                 continue;
             }
-            // If a call is attributed to a later visitor of the number, the person to erase most
-            // likely did not make it.
+            // If a call is attributed to a later visitor of the number, the person `whom` most
+            // likely did not make the call.
             let is_own = !matches!(whom, Whom::Parameter { .. })
                 || found.attribution.allocation.as_ref() == shown.first();
             theirs.push((id, found.number.unwrap_or_default(), shown, is_own));
@@ -210,7 +210,7 @@ async fn redact_one(db: &mut AnyConnection, id: &str, now: Millis) -> Result<(),
     Ok(())
 }
 
-/// Removes a visitor's parameters from the attributions of other calls to `number`. The visitor's
+/// Removes a visitor's parameters from the attributions of all calls to `number`. The visitor's
 /// allocations are those at the times `at`.
 async fn forget_in_others(
     db: &mut AnyConnection,
@@ -298,8 +298,8 @@ async fn calls_of(db: &mut AnyConnection, caller: &Caller) -> Result<Vec<String>
     Ok(ids)
 }
 
-/// The ids of calls whose attribution may contain a visitor with this parameter. The caller of this
-/// function must compare the parameter exactly.
+/// The ids of calls whose attribution may contain a visitor with the value `value` for the
+/// parameter `name`. The caller of this function must check for an exact match.
 async fn calls_with(
     db: &mut AnyConnection,
     name: &str,

@@ -1,4 +1,4 @@
-//! Queries of the log: calls, their timelines, events and endpoints.
+//! Queries the log for calls, their timelines, events and endpoints.
 //!
 //! Lists are read in pages. A cursor refers to the last entry of the previous page.
 
@@ -176,7 +176,7 @@ pub struct CallFilter {
     pub state: Option<CallState>,
     /// Calls with this outcome.
     pub outcome: Option<Outcome>,
-    /// Calls with this result of the attribution.
+    /// Calls whose attribution has this result.
     pub attributed: Option<Attributed>,
     /// `true` selects calls that were refused because the caller is blocked, `false` all other
     /// calls.
@@ -243,7 +243,7 @@ impl CallRow {
         }
     }
 
-    /// A new call that contains only the facts of `change`.
+    /// Creates a call from the contents of `change` alone.
     pub(crate) fn of(change: &CallChange) -> Self {
         let mut row = Self::new(&change.id(), change);
         for reported in &change.events {
@@ -282,7 +282,7 @@ impl CallRow {
         })
     }
 
-    /// Converts the call to the JSON of the API and webhooks.
+    /// Converts the call to JSON for the API and webhooks.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let facts = &self.facts;
@@ -355,7 +355,7 @@ impl CallRow {
 }
 
 impl Log {
-    /// Lists the calls that match `filter`, newest first, beginning after `after`.
+    /// Lists the calls that match `filter`, newest first. Begins after the cursor `after`.
     ///
     /// # Errors
     /// [`LogError`].

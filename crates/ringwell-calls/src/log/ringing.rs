@@ -6,7 +6,7 @@ use sqlx::any::AnyRow;
 
 use super::{Log, LogError, from_ms, ms};
 
-/// The key of the event that records that a call has no destination.
+/// The key of the event for a call without a destination.
 pub(crate) const NO_DESTINATION: &str = "no_destination";
 
 /// A call that Ringwell did not connect, and that is still ringing according to the log.

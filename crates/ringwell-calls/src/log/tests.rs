@@ -205,8 +205,8 @@ async fn reports_are_kept_soon_while_the_database_does_not_answer() {
 #[tokio::test]
 async fn a_report_that_must_be_answered_soon_is_kept_before() {
     let mut is_kept = false;
-    // Makes several attempts, of which one must succeed, because a busy machine may delay a thread
-    // or the disk.
+    // Makes several attempts, because a busy machine may delay a thread or the disk. At least one
+    // attempt must succeed.
     for _ in 0..5 {
         let (log, folder) = log().await;
         let writer = writer(&log);
@@ -223,8 +223,8 @@ async fn a_report_that_must_be_answered_soon_is_kept_before() {
     assert!(is_kept, "none of five");
 }
 
-/// Checks that reports survive if an operator removes the file of waiting changes while the
-/// database does not answer.
+/// Checks that reports survive if an operator removes the backlog file while the database does not
+/// answer.
 #[tokio::test]
 async fn reports_are_kept_again_if_their_file_is_removed() {
     let (log, folder) = log().await;
@@ -353,15 +353,15 @@ async fn a_number_that_no_visitor_can_have_seen_is_reported_once_a_week() {
     assert_eq!(leaks("CA7", start + 8 * DAY, &none).await, 1);
     assert_eq!(leaks("CA8", start + 8 * DAY + 1, &none).await, 1);
     assert_eq!(leaks("CA9", start + 8 * DAY + 2, &none).await, 2);
-    // No pool serves the number, so it was called by mistake.
+    // No pool contains the number, so the calls to it were made by mistake.
     let other = Attribution { pool: None, ..none.clone() };
     for call in 0..5 {
         assert_eq!(leaks(&format!("CB{call}"), start + 30 * DAY, &other).await, 2);
     }
 }
 
-/// Checks a call by another person. The erased visitor is one of the candidates for its
-/// attribution.
+/// Checks a call by another person. The erased visitor is one of the candidates in the attribution
+/// of that call.
 #[tokio::test]
 async fn an_erased_visitor_is_also_removed_where_others_may_have_called() {
     let (log, _folder) = log().await;

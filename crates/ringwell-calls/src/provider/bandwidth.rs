@@ -47,8 +47,8 @@ pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {
                 if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) };
             (Some(kind), text("eventTime"))
         }
-        // The application itself picks up the caller's leg. This pickup is not an event of the
-        // call.
+        // Bandwidth itself picks up the caller's leg. Therefore, the end of this leg does not show
+        // whether a destination answered.
         "disconnect" => (Some(EventKind::Ended(None)), text("endTime")),
         _ => (None, None),
     };

@@ -39,7 +39,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     let now = request.received.0 / 1000;
     sign::verify(&texts, id, time, presented, &request.body, now).map_err(|mismatch| {
         let reason = match mismatch {
-            Mismatch::Unreadable => "webhook-id or webhook-timestamp cannot be read",
+            Mismatch::Unreadable => "webhook-id or webhook-timestamp is missing or invalid",
             Mismatch::Apart(_) => {
                 "the timestamp differs from this server's clock by more than 5 min"
             }

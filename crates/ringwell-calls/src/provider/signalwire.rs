@@ -1,5 +1,5 @@
-//! `SignalWire`: forms and documents as for Twilio, with signatures made with the project's signing
-//! key.
+//! `SignalWire`: forms and documents as for Twilio; signatures made with the signing key of a
+//! `SignalWire` project.
 
 use super::signed::Unsigned;
 use super::{Incoming, twilio};

@@ -17,7 +17,7 @@ pub struct Unsigned {
     pub reason: &'static str,
     /// A setting with which the signature would match, or other advice.
     pub hint: Option<String>,
-    /// Whether the provider may have sent the request unsigned by mistake, and will repeat it after
+    /// Whether the provider sends some requests unsigned, and repeats them with a signature after
     /// an error.
     pub is_retried: bool,
 }
@@ -32,8 +32,8 @@ impl Unsigned {
     }
 }
 
-/// The parts of an unsigned request that the log may show. Contains no values of fields, because
-/// anyone may have sent the request, and the values may be anyone's personal data.
+/// The parts of an unsigned request that may be logged. Contains no field values, because anyone
+/// may have sent the request, and the values may be anyone's personal data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// The URL for which the signature was checked, without its query.
@@ -46,7 +46,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Extracts the parts that may be logged from a request to `account`.
+    /// Extracts from a request to `account` the parts that may be logged.
     #[must_use]
     pub fn of(account: &Account, request: &Incoming) -> Self {
         let path = request.target.split('?').next().unwrap_or_default();

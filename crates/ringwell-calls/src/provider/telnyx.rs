@@ -62,8 +62,8 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let kind = match (data["event_type"].as_str().unwrap_or_default(), is_callers) {
         ("call.initiated", true) => Some(EventKind::Started),
         ("call.initiated", false) => Some(EventKind::Ringing),
-        // The application itself picks up the caller's leg. This pickup is not an event of the
-        // call.
+        // The Call Control application itself picks up the caller's leg. This does not mean that
+        // the callee has picked up.
         ("call.answered", false) | ("call.bridged", true) => Some(EventKind::Answered),
         ("call.hangup", true) => Some(EventKind::Ended(hangup(payload))),
         ("call.hangup", false) => hangup(payload).map(EventKind::LegEnded),

@@ -172,8 +172,8 @@ pub(super) fn outcome(status: &str) -> Option<Outcome> {
     }
 }
 
-/// The event for the request after a `<Dial>`, which reports that the call to a destination has
-/// ended.
+/// The event for the request after a `<Dial>`. This request reports that the call to a destination
+/// has ended.
 fn dialled(form: &Form, is_last: bool, at: Millis) -> Option<CallEvent> {
     let mut outcome = outcome(form.get("DialCallStatus"))?;
     if outcome == Outcome::Answered && form.get("DialBridged") == "false" {

@@ -71,8 +71,8 @@ fn hours_are_those_of_the_time_zone() {
     assert!(Routes::new(&[nowhere]).is_err());
 }
 
-/// The destinations of a call to `number` after loops were removed. Pool N serves +1N, and +9 is
-/// the overflow number of pool 1.
+/// The destinations of a call to `number` after loops were removed. Pool N contains the number +1N,
+/// and +9 is the overflow number of pool 1.
 fn without_loops(rules: &[DestinationRule], number: &str) -> Vec<String> {
     let serving = |number: &str| {
         let own = number.strip_prefix("+1").and_then(|pool| pool.parse().ok());

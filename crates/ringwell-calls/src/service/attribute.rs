@@ -23,9 +23,9 @@ const LOOK_AGAIN: [Duration; 4] = [
     Duration::from_secs(5),
     Duration::from_secs(30),
 ];
-/// The number of further look-ups, one a minute.
+/// The number of look-ups, one a minute, after the pauses in [`LOOK_AGAIN`].
 const LOOK_EACH_MINUTE: usize = 65;
-/// The pause before the log is read again, shorter in tests.
+/// The minimum pause between two searches of the log for calls to attribute, shorter in tests.
 const LOG_AGAIN: Duration =
     if cfg!(test) { Duration::from_millis(50) } else { Duration::from_mins(1) };
 /// The maximum number of calls that are being attributed at the same time, lower in tests.
@@ -56,8 +56,8 @@ impl Service {
         }
     }
 
-    /// The visitor's keep-alives before `call` began. `None` if there is no visitor, or if the
-    /// keep-alives are unavailable.
+    /// The keep-alives of the allocation to which `call` is attributed, up to the beginning of the
+    /// call. `None` if there is no such allocation, or if the keep-alives are unavailable.
     pub async fn keep_alives(&self, call: &CallRow) -> Option<KeepAlives> {
         let number = promo_number(call.number.as_deref()?)?;
         let allocated_at = Millis(call.attribution.allocation.as_ref()?.allocated_ms);
@@ -104,10 +104,10 @@ impl Service {
                     Err(_) => None,
                 };
                 match stored {
-                    // A report that arrived in the meantime may have changed the call's number or
-                    // beginning.
+                    // A report that arrived during the look-up may have changed the call's number
+                    // or start time.
                     Some(applied) => next = applied.unattributed.filter(|it| *it != of),
-                    // The writer is full, or the process ends.
+                    // The writer's queue is full, or the process is shutting down.
                     None => service.inner.left_out.store(true, Ordering::Relaxed),
                 }
             }
@@ -130,8 +130,9 @@ impl Service {
         Attribution::unknown(&self.serving(number), problem)
     }
 
-    /// Looks up the visitors of calls in the log that are not attributed: at startup, those that an
-    /// earlier process logged; later, those that were left out.
+    /// Looks up the visitors of unattributed calls in the log. At startup, these are calls that an
+    /// earlier process logged; later, calls whose look-up was skipped or whose result was not
+    /// stored.
     pub(super) async fn resume(self) {
         let has_room = || {
             let looking = self.inner.looking.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Records the end of calls whose end the provider may not report: calls by blocked callers, calls
-//! to numbers without a destination, and calls about which no more reports arrive.
+//! Records the end of calls whose end might never be reported: calls by blocked callers, calls to
+//! numbers without a destination, and calls about which no more reports arrive.
 //!
 //! Source: docs/spec/calls.md, "One call".
 
@@ -24,8 +24,8 @@ const CALLS_MAX: u32 = 1_000;
 
 /// The advice to the operator if a call has no destination.
 pub(crate) const NO_RULE: &str = "no [[calls.destination]] in the configuration applies to the \
-    number now; add one for the number or for its ring pool, or one without either, which applies \
-    to all calls";
+    number now; add one for the number or for its ring pool, or a default one, which sets neither \
+    numbers nor ring_pools";
 
 static NO_DESTINATION_WARNING: Repeated = Repeated::new();
 
@@ -36,9 +36,9 @@ pub(super) fn refuse(change: &mut CallChange, block: &Block, at: Millis) {
 }
 
 /// Applies the account's `unknown_number` setting to a call without a destination. `Connect` sets a
-/// destination, and `Reject` and `Busy` record the end of the call. With `Unavailable`, the
-/// provider's fallback handles the call, and later reports about the call take precedence over this
-/// record.
+/// destination, and `Reject` and `Busy` record the end of the call. With `Unavailable`, a failed
+/// attempt to connect is recorded, and the provider's fallback handles the call. Later reports
+/// about the call take precedence over this record.
 fn not_connected(change: &mut CallChange, unknown: &UnknownNumber, at: Millis) {
     let kind = match unknown {
         UnknownNumber::Unavailable => EventKind::LegEnded(Outcome::Failed),

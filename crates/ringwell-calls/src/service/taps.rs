@@ -1,4 +1,4 @@
-//! The queue of visitors' taps on promo numbers, which are to be stored in the call log.
+//! Queues visitors' taps on promo numbers and stores them in the call log.
 //!
 //! Recording a tap never blocks. If the log is unavailable for long, taps are dropped, and later
 //! calls are attributed by time alone.
@@ -60,8 +60,8 @@ impl Service {
         }
     }
 
-    /// Adds the visitor's last tap on `number` before a call at `at` to each allocation in `held`.
-    /// Adds no taps if the log does not answer.
+    /// For each allocation in `held`, adds the visitor's last tap on `number` before a call at
+    /// `at`. Adds no taps if the log does not answer.
     pub(super) async fn add_taps(&self, number: &str, at: Millis, held: &mut [ReportedAllocation]) {
         let Some(oldest) = held.last().map(|it| it.allocated_at) else { return };
         let until = Millis(at.0.saturating_add(CLOCKS_DIFFER.0));

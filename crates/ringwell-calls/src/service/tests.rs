@@ -11,7 +11,7 @@ use crate::attribution::{Attributed, FoundKeepAlives, Holders, ReportedAllocatio
 use crate::call::{EventKind, Outcome};
 use crate::log::{CallFilter, Whom};
 
-/// The pools that serve `number`. Only one number is in a pool.
+/// The pools that serve `number`. Only +18005551212 is in a pool.
 fn serving(number: PromoNumber) -> Vec<Serving> {
     let serving = Serving { pool: PoolId(16), name: None, is_overflow: false };
     if promo_number("+18005551212") == Some(number) { vec![serving] } else { Vec::new() }
@@ -137,7 +137,7 @@ async fn a_caller_is_connected_in_time_while_the_shards_hang_and_the_log_is_comp
     assert_eq!(service.log().events(0, 10).await.unwrap()[0].kind, "call.started");
 }
 
-/// Only four look-ups at a time are in progress in tests.
+/// In tests, at most four look-ups are in progress at the same time.
 #[tokio::test]
 async fn calls_beyond_the_maximum_of_look_ups_are_attributed_later() {
     let (let_go, waits) = watch::channel(false);
@@ -166,7 +166,7 @@ async fn a_number_that_has_left_its_pool_keeps_the_destination_of_that_pool() {
     let call = service.log().call(&decision.call).await.unwrap().unwrap();
     assert_eq!(call.call.destination.as_deref(), Some("+18005550199"));
 
-    // Another node, or the next process, knows the call only from the log.
+    // Another node, or the next process, finds the call only in the log.
     let log = Log::open(&Location::File(folder.path().join("calls.sqlite"))).await.unwrap();
     let (_let_go, waits) = watch::channel(true);
     let other = Service::start(&settings(), log, Arc::new(Slow(waits))).unwrap();

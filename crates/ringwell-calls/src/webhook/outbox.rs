@@ -109,9 +109,9 @@ impl Log {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Leases deliveries to `endpoint` that are due at `now`, longest overdue first. During the
-    /// [`LEASE`], no other worker on the same database gets these deliveries. Their results must be
-    /// recorded before the lease ends.
+    /// Claims the deliveries for `endpoint` that are due at `now`, longest overdue first. During
+    /// the [`LEASE`], no other worker on the same database gets these deliveries. Their results
+    /// must be recorded before the lease ends.
     ///
     /// # Errors
     /// [`LogError`].

@@ -1,4 +1,5 @@
-//! The schedule of repeated attempts, and the time after which a failing endpoint is disabled.
+//! The schedule of repeated delivery attempts, and the time after which a failing endpoint is
+//! disabled.
 
 use ringwell_core::Millis;
 

@@ -1,5 +1,5 @@
-//! Sends one delivery: resolves and checks the address, connects to it, posts the body, and reads
-//! the answer.
+//! Sends one delivery: resolves the host name, checks the address and connects to it, posts the
+//! body, and reads the answer.
 //!
 //! Uses HTTP/1.1 and a new connection for each delivery. Follows no redirects, and uses no proxy
 //! from the environment.
@@ -30,7 +30,7 @@ use super::outbox::{Due, Ended};
 use super::{schedule, sign};
 use crate::service::trace;
 
-/// The time limit for connecting, and a separate one for the TLS handshake.
+/// The time limit for each of two steps: connecting, and the TLS handshake.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// The time limit for a whole delivery.
 pub const TOTAL_MAX: Duration = Duration::from_secs(15);

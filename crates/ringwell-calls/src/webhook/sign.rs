@@ -10,7 +10,8 @@ use crate::digest::{self, Mac};
 const SECRET_BYTES: usize = 32;
 /// The prefix of displayed secrets.
 const PREFIX: &str = "whsec_";
-/// The largest accepted difference between the timestamp and the receiver's clock, in seconds.
+/// The largest accepted difference between a request's timestamp and the receiver's clock, in
+/// seconds.
 pub const TOLERANCE_S: u64 = 300;
 
 /// Signs `body` with each of `secrets`, for a request with the id `id` and the timestamp `seconds`,
@@ -29,14 +30,16 @@ pub fn sign(secrets: &[&str], id: &str, seconds: u64, body: &[u8]) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// The id or the timestamp is invalid.
-    #[error("webhook-id or webhook-timestamp is missing or unreadable")]
+    #[error("the header webhook-id or webhook-timestamp is missing or invalid")]
     Unreadable,
     /// The timestamp differs from the receiver's clock by this many seconds. Either the request is
     /// old, or one of the clocks is wrong.
     #[error("the timestamp differs from this machine's clock by {0} s; at most 300 s are allowed")]
     Apart(u64),
     /// None of the signatures was computed from the body with a known secret.
-    #[error("no signature matches: the secret differs, or the body was changed in transit")]
+    #[error(
+        "no signature matches: the sender used another secret, or the body was changed in transit"
+    )]
     Signature,
 }
 

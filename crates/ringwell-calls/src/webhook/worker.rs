@@ -77,7 +77,7 @@ impl<T: Transport> Worker<T> {
                     && let Some(left_out) = WAITS.pass()
                 {
                     tracing::error!(%error, left_out, "webhooks are not sent until the call log \
-                        answers");
+                        is available again");
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -122,15 +122,15 @@ impl<T: Transport> Worker<T> {
         Ok(())
     }
 
-    /// Records the results, and retries until that succeeds. Until then, these deliveries still
-    /// count as in progress and are not sent again.
+    /// Records the results of deliveries, and retries until that succeeds. Until then, the
+    /// deliveries still count as in progress and are not sent again.
     async fn note(&mut self, ended: &mut Vec<Result>) {
         while let Err(error) = self.log.record(ended, now()).await {
             if !self.log.reports(&error)
                 && let Some(left_out) = NOT_NOTED.pass()
             {
-                tracing::error!(%error, left_out, "the results of webhook deliveries are not \
-                    recorded yet");
+                tracing::error!(%error, left_out, "cannot record the results of webhook \
+                    deliveries: retrying");
             }
             tokio::time::sleep(PAUSE).await;
         }

@@ -167,7 +167,7 @@ fn answer(line: &Line) -> Result<AnsweredBatch, String> {
     Ok(AnsweredBatch { status: need(line.st, "st")?, bad: line.bad.clone(), rows: rows? })
 }
 
-/// The error in an answer's form (C5), regardless of the numbers in it.
+/// The reason why an answer is malformed (C5). The numbers in the answer are not checked.
 fn misshapen(id: &str, asked: &[Asked], answer: &AnsweredBatch) -> Option<String> {
     if let Some(why) = &answer.bad {
         return Some(format!("the answer to batch {id} cannot be read: {why}"));

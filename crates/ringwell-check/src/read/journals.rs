@@ -1,4 +1,4 @@
-//! Lines of journals and of states.
+//! Reads the lines of journals and of final states.
 //!
 //! Owns the checks made while lines are read: the order of records, and their count in each frame.
 
@@ -54,7 +54,8 @@ pub(super) fn journal(
             epoch: need(line.epoch, "epoch")?,
         });
     } else {
-        // The only other kind of line in a dump reports where the dump ends early.
+        // The only other kind of line in a journal's dump reports where the dump ends early because
+        // of damage.
         journal.damaged = true;
     }
     Ok(())

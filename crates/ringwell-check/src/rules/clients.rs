@@ -26,8 +26,8 @@ pub(super) fn count(whole: &Whole, part: &Part, findings: &mut Findings) {
     findings.numbers += numbers.len();
 }
 
-/// C1: two rows got the same number, and one got it within the other's lockout. The rows' times are
-/// interpreted in the server's favour.
+/// C1, according to clients: it is a violation if two rows got the same number, one of them within
+/// the other's lockout. The rows' times are interpreted in the server's favour.
 pub(super) fn double(whole: &Whole, part: &Part, findings: &mut Findings) {
     let mut numbers: BTreeMap<u64, Vec<Row<'_>>> = BTreeMap::new();
     for row in whole.answered(&part.rows) {
@@ -142,14 +142,14 @@ pub(super) fn answers(whole: &Whole, findings: &mut Findings) {
         }
     }
     for (id, t, place) in &whole.strays {
-        let words = format!("there is an answer to batch {id}, which was never sent");
+        let words = format!("batch {id} has an answer, but was never sent");
         findings.add(Rule::Answer, Some(*t), words, &[*place]);
     }
 }
 
 /// C5, for rows that were sent more than once: attempts with the same key never get different
-/// numbers. An attempt may overflow, because its shard was late or another visitor now has the
-/// number.
+/// numbers. An attempt may get an overflow number instead, because the pool's shard was late or
+/// another visitor now has the number.
 pub(super) fn attempts(whole: &Whole, rows: &[Asked], findings: &mut Findings) {
     let mut attempts: BTreeMap<(&str, &str), Vec<Row<'_>>> = BTreeMap::new();
     for row in whole.answered(rows) {

@@ -1,5 +1,4 @@
-//! Rules that compare clients with journals: no allocation is lost or invented, and no row
-//! overflows without cause.
+//! Rules that compare clients with journals: no allocation is lost or invented.
 
 use foldhash::HashSet;
 
@@ -38,8 +37,8 @@ pub(super) fn lost(whole: &Whole, part: &Part, timelines: &Timelines<'_>, findin
             [only] if only.released => {
                 "according to the journal, the number was released, although the client got it"
             }
-            // A repeated row may have been given a second allocation.
             [_] => continue,
+            // A repeated row may have been given a second allocation.
             [..] if row.batch.key.is_some() => continue,
             [..] => "the journal contains this allocation more than once",
         };

@@ -33,7 +33,7 @@ pub(super) fn double(whole: &Whole, timelines: &Timelines<'_>, findings: &mut Fi
 pub(super) fn order(whole: &Whole, findings: &mut Findings) {
     for ((node, shard), journal) in &whole.journals {
         if let Some((words, at, places)) = disorder(journal) {
-            let words = format!("the journal of {node} shard {shard}: {words}");
+            let words = format!("the journal of node {node}, shard {shard}: {words}");
             findings.add(Rule::Order, whole.mono(at), words, &places);
         }
     }
@@ -91,7 +91,7 @@ pub(super) fn owners(whole: &Whole, findings: &mut Findings) {
             let (other, name, place) = *entry;
             if other != owner || name != segment.journal {
                 let words = format!(
-                    "epoch {} of shard {} has two journals: {name} on {} and {} on {}",
+                    "epoch {} of shard {} has two journals: {name} on node {} and {} on node {}",
                     segment.epoch, owner.1, other.0, segment.journal, owner.0
                 );
                 let first = journal.first_at.and_then(|at| whole.mono(at));
@@ -111,8 +111,8 @@ struct Newest {
     until: i64,
 }
 
-/// The first difference between a state and the records. The order is that of the state's lines;
-/// numbers that the state lacks come last.
+/// The first difference between a state and the records. Differences are ordered by the state's
+/// lines; numbers that are missing from the state come last.
 type Deviation = (Option<SourceLine>, u64, String, Vec<SourceLine>);
 
 /// C11: the final state is the result of the shard's records. Stores the first deviation of each
@@ -157,7 +157,7 @@ impl Deviations {
                 (count != state.there).then(|| (words, vec![place]))
             };
             if let Some((words, places)) = found.or_else(counted) {
-                let words = format!("{} shard {}: {words}", owner.0, owner.1);
+                let words = format!("node {}, shard {}: {words}", owner.0, owner.1);
                 let last = journal.last.and_then(|last| whole.mono(last.at));
                 findings.add(Rule::Recovery, last, words, &places);
             }

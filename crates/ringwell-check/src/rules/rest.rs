@@ -1,5 +1,5 @@
-//! Cases that need more than one part of the numbers: repeated rows, pools that overflowed, and
-//! allocations and look-ups whose row got a different number or none.
+//! Cases that need data from several parts of the numbers: repeated rows, pools that overflowed,
+//! and allocations and look-ups whose row got a number other than theirs, or none.
 //!
 //! Collects these cases from all parts. A run without faults has almost no such cases, except for
 //! overflow rows.
@@ -79,8 +79,8 @@ impl Rest {
         Ok(())
     }
 
-    /// C3: each allocation of this run was requested, and was given to the requesting row, or
-    /// released.
+    /// C3: each allocation of this run was requested by a row; either the row got the number, or
+    /// the number was released.
     fn phantom(&self, whole: &Whole, rows: &[Asked], findings: &mut Findings) {
         let asked: HashMap<_, _> = rows.iter().map(|row| (&*row.rid, row.pool)).collect();
         let mut answered: HashMap<&str, Vec<Row<'_>>> = HashMap::new();

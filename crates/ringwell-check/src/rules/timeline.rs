@@ -163,7 +163,7 @@ pub(crate) fn exhausted(whole: &Whole, pool: u64, locked: &[(i64, i64)]) -> Vec<
     spans
 }
 
-/// The smallest count of numbers among the versions of a pool.
+/// The smallest count of numbers in any version of a pool.
 fn size(whole: &Whole, pool: u64) -> u64 {
     let versions = whole.pools.get(&pool).map_or(&[][..], Vec::as_slice);
     let sizes = versions.iter().map(|version| {

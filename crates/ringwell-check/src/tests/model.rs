@@ -1,5 +1,4 @@
-//! A model of a server in some twenty lines, the histories that it writes, and faults planted in
-//! them.
+//! A simple model of a server, the histories that it writes, and faults planted in them.
 
 use std::collections::BTreeMap;
 use std::fs;

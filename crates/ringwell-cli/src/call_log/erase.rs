@@ -37,7 +37,7 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     whom: Whom,
-    /// Append to this file the erased calls' allocations, whose parameters may still be in the
+    /// Append the erased calls' allocations to this file; their parameters may still be in the
     /// journal
     #[arg(long, value_name = "FILE")]
     journal_list: Option<PathBuf>,
@@ -54,7 +54,7 @@ struct Whom {
     /// The caller and the visitor of this call
     #[arg(long, value_name = "ID")]
     call: Option<String>,
-    /// A visitor, identified by a parameter of the page
+    /// A visitor, identified by one of the visitor's parameters
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     parameter: Option<(String, String)>,
 }

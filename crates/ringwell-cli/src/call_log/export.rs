@@ -79,13 +79,13 @@ pub(crate) struct Args {
     /// Continue after this position
     #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
-    /// For uploads: export each answered call as a conversion of this name
+    /// For uploads: export each answered call as a conversion with this name
     #[arg(long, value_name = "NAME")]
     conversion: Option<String>,
     /// For csv: do not escape formulas
     #[arg(long)]
     raw: bool,
-    /// The file to write; without it, stdout
+    /// The output file; the default is stdout
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = ApiClient::new(&args.access)?;
     let file = args.output.as_ref().map(|path| {
         let (is_new, mut options) = (args.after.is_none(), OpenOptions::new());
-        // An export that continues appends to the file of the interrupted export.
+        // A continued export appends to the file of the interrupted export.
         let options = options.create(true).write(true).append(!is_new).truncate(is_new);
         options.open(path).with_context(|| format!("cannot write {}", path.display()))
     });
@@ -151,8 +151,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // The program that reads the output has closed the pipe, which is not an error.
         Err(error) if error.downcast_ref().is_some_and(is_closed) => return Ok(ExitCode::SUCCESS),
         Err(error) => {
-            // Cuts off an incomplete page, because the continued export writes this page again. An
-            // error means that the output is not a file.
+            // Cuts off an incomplete page, because the continued export writes this page again. If
+            // this fails, the output is not a regular file.
             let _ = file.zip(written_bytes).map(|(file, bytes)| file.set_len(bytes));
             let Some(after) = after else { return Err(error) };
             return Err(error.context(format!(
@@ -206,8 +206,8 @@ fn parquet(_: &Args) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// Returns the JSON member in which each answer lists its entries, and the request path without a
-/// cursor.
+/// Returns the name of the JSON member that contains the entries of an answer, and the request path
+/// without a cursor.
 fn request(args: &Args) -> (&'static str, String) {
     let Args { since, until, pool, number, outcome, attributed, conversion, .. } = args;
     let is_outcomes = args.format.upload().is_some() && conversion.is_none();
@@ -289,7 +289,7 @@ impl Writer<'_> {
             Some(name) => Conversion::of_call(value, name),
             None => Conversion::of_outcome(value).filter(|it| self.fits(&it.call)),
         };
-        // An unanswered call is not a conversion.
+        // An unanswered call is not a conversion, and the filter may exclude a result's call.
         let Some(conversion) = conversion else { return Ok(()) };
         if let Some(line) = upload.line(&conversion) {
             return self.csv(&line);

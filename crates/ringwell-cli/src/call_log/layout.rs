@@ -152,8 +152,8 @@ impl Upload {
         }
     }
 
-    /// Formats a conversion as a line. Returns `None` if the advertising system could not match it
-    /// because the required click id or caller's number is missing.
+    /// Formats a conversion as a line. Returns `None` if the call lacks the click id or caller's
+    /// number that the advertising system needs to match the conversion.
     pub(crate) fn line(self, conversion: &Conversion) -> Option<Vec<String>> {
         let Conversion { name, at, value, currency, id, call } = conversion;
         let (value, currency) = (value.clone().unwrap_or_default(), currency.clone());

@@ -33,7 +33,7 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Binds a free port of this machine.
+    /// Binds a free port on this machine.
     ///
     /// # Errors
     /// If no port can be bound.

@@ -27,7 +27,7 @@ pub(super) struct Introduction {
     /// A word that shows whether the pools are new, and a description of the pools.
     pools: String,
     kept: String,
-    /// The command that sends load. Empty if no pools are available for load.
+    /// The lines that describe the extra pools for load. Empty if there are no such pools.
     load: String,
     shards: u16,
     /// A batch of two rows.
@@ -62,8 +62,8 @@ impl Introduction {
         let mut load = match load_pools {
             0 => String::new(),
             more => format!(
-                "\n  load    {more} more pools for `ringwell load`; their numbers become free at \
-                 once"
+                "\n  load    {more} more pools for `ringwell load`; their numbers become free \
+                 again within milliseconds"
             ),
         };
         if has_busy {

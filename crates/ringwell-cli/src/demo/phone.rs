@@ -1,4 +1,4 @@
-//! The demo's telephone: an account at a provider that exists only in the demo, and its calls.
+//! The demo's telephone: a provider account that exists only in the demo, and its calls.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use ringwell_config::{
 
 use crate::phone::{Phone, Ring, Rung};
 
-/// The URL that the provider signs with each request, as if it reached the server at this URL.
+/// The URL that is signed with each request. A real provider would send its requests to this URL.
 const PUBLIC_URL: &str = "https://calls.demo.example";
 const ACCOUNT: &str = "demo";
 /// The calling visitor's number, which is reserved for fiction.
@@ -67,7 +67,8 @@ pub(super) fn keep_settings(data: &Path, address: &str, secret: &str) -> anyhow:
     super::write_whole(&data.join(SETTINGS), 0o644, |out| {
         write!(
             out,
-            "# The account of `ringwell demo` for `ringwell call --config`. Written at each start.\n\
+            "# Lets `ringwell call --config` call the demo's numbers.\n\
+             # `ringwell demo` overwrites this file at each start.\n\
              ring_pools = \"demo-pools.csv\"\n\n[calls]\nlisten = \"{address}\"\n\n[[calls.account]]\nname = \"{ACCOUNT}\"\n\
              provider = \"twilio\"\npublic_url = \"{PUBLIC_URL}\"\n\
              secret_files = [\"{SECRET}\"]\n"

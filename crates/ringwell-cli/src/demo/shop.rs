@@ -79,7 +79,7 @@ struct Page {
     /// The server's address, set once the server listens.
     api: Arc<OnceLock<String>>,
     dashboard: String,
-    /// The pool to which the slider's load is sent.
+    /// The pool that receives the load of the first slider.
     pool: u64,
     numbers: u64,
     lifetime: Duration,
@@ -160,7 +160,7 @@ impl Shop {
         Ok(())
     }
 
-    /// Serves the shop and sends the slider's load, once the server listens at `api`.
+    /// Serves the shop and sends the load of the first slider. The server already listens at `api`.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -199,7 +199,7 @@ impl Shop {
 
 impl Controls {
     /// Runs on a shard's thread, and repeatedly makes that thread sleep for the time that the
-    /// slider sets. Never returns.
+    /// second slider sets. Never returns.
     pub(super) async fn slow_down(self: Arc<Self>) {
         loop {
             tokio::time::sleep(WORKS).await;
@@ -210,7 +210,7 @@ impl Controls {
     }
 }
 
-/// Sends batches of rows for `pool` at the rate that the slider sets. Each row is for a new
+/// Sends batches of rows for `pool` at the rate that the first slider sets. Each row is for a new
 /// visitor.
 fn send_visitors(controls: &Controls, url: &Url, pool: &RingPool) {
     let Ok(client) = ApiClient::new(&Access { url: url.clone(), token_file: None }) else { return };
@@ -218,7 +218,7 @@ fn send_visitors(controls: &Controls, url: &Url, pool: &RingPool) {
     let (mut visitor, mut tenths) = (0_u64, 0);
     loop {
         thread::sleep(TICK);
-        // There are ten ticks per second. The remainder of a tick is carried over to the next tick.
+        // There are ten ticks per second. A fraction of a row is carried over to the next tick.
         tenths += controls.visitors_a_second.load(Ordering::Relaxed);
         let rows = tenths / 10;
         tenths %= 10;
@@ -289,7 +289,7 @@ async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> Stat
     let (Some(number), Some(phone)) = (number.map(str::to_owned), page.phone) else {
         return StatusCode::BAD_REQUEST;
     };
-    // Allows one call at a time. Further clicks are answered with "busy".
+    // Allows one call at a time. Further clicks during that call are answered with status 429.
     let Ok(line) = Arc::clone(&page.controls.line).try_lock_owned() else {
         return StatusCode::TOO_MANY_REQUESTS;
     };

@@ -1,6 +1,6 @@
 //! Applies changes in the database to the shards.
 //!
-//! Invariant: a version is confirmed only after every shard uses it.
+//! Invariant: a version of the directory is confirmed only after every shard of this node uses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -125,8 +125,8 @@ impl Follower {
         }
     }
 
-    /// Follows the database until the node ends. The directory's age counts from now, even if the
-    /// database is unavailable at the first check.
+    /// Follows the database until the node ends. The directory's age is counted from the start of
+    /// this function, even if the first check fails.
     pub(super) async fn run(&mut self) {
         self.live.is_current().await;
         while self.round().await {}
@@ -216,14 +216,14 @@ impl Follower {
         Ok(Looked::Current)
     }
 
-    /// Replaces all pools after the database has lost changes. Otherwise, numbers that are only in
-    /// this node's pools would be free for other nodes.
+    /// Replaces all pools after the database has lost changes. Otherwise, this node would hand out
+    /// numbers that, according to the database, are free for other pools.
     async fn go_back(&mut self) -> Result<Looked, StoreError> {
         let Loaded { version, pools, sites } = self.store.load_all().await?;
         let taken = self.live.replace(pools).await;
         let looked = self.taken(version, taken);
         if looked != Looked::Current {
-            // The next attempt reads all pools again.
+            // Waits before the next attempt, because each attempt reads all pools.
             tokio::time::sleep(SILENT_MAX).await;
             return Ok(looked);
         }
@@ -260,7 +260,7 @@ impl Follower {
         self.live.sites(super::together(&of_file, self.sites.clone())).await;
     }
 
-    /// Records that the shards refuse a version that the database allows. The version is not
+    /// Records that the shards refuse a version that is valid in the database. The version is not
     /// confirmed, because this node may still hand out numbers that the version removes from their
     /// pools. The next check tries again.
     fn refused(&mut self, version: u64, reason: String) {

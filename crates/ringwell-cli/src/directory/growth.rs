@@ -1,8 +1,8 @@
 //! Schedules the growth and shrinking of pools.
 //!
-//! Owns the schedule: it watches the demand for each pool, lets busy pools grow every few minutes,
-//! and returns unused numbers when a month ends. The store decides how many numbers move, and
-//! writes the audit log. Source: docs/spec/directory.md, "Growth".
+//! Watches the demand for each pool. Lets busy pools grow every few minutes, and returns unused
+//! numbers when a month ends. The store decides how many numbers move, and writes the audit log.
+//! Source: docs/spec/directory.md, "Growth".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// the dashboard takes its own samples.
 const LOOK_EVERY_OFF: Duration = Duration::from_mins(1);
 
-/// The maximum number of pools that grow in one change. Other changes wait for the database until
+/// The maximum number of pools that grow in one change. Other changes to the database wait until
 /// that change is complete.
 const POOLS_AT_ONCE: usize = 100;
 
@@ -99,7 +99,7 @@ impl Grower {
     }
 
     /// Takes numbers back from pools that have grown, if no visitor has held the numbers since
-    /// `since`. A pool loses at most as many numbers as it gained.
+    /// `since`. No pool shrinks below its initial size.
     async fn give_back(&self, now: Millis, since: Millis) -> Result<(), StoreError> {
         let pools = self.loads.lock().pools();
         for pool in pools {
@@ -140,7 +140,8 @@ impl Grower {
     }
 }
 
-/// Logs a failure. Work that the database did not complete is tried again at the next decision.
+/// Logs a failure. Growth is tried again at the next decision, and the return of unused numbers at
+/// the end of the next month.
 fn log_failure(done: Result<(), StoreError>) {
     if let Err(error) = done {
         tracing::warn!(%error, "ring pools cannot grow or shrink now; trying again later");
@@ -157,7 +158,7 @@ fn first_of_month(now: Millis) -> Option<Date> {
 /// contains `now`.
 fn ended(month: &mut Option<Date>, now: Millis) -> Option<Millis> {
     let current = first_of_month(now)?;
-    // A clock that steps back does not end a month, and cannot end the same month twice.
+    // If the clock steps back, no month ends. A month never ends twice.
     let before = month.filter(|before| *before < current)?;
     *month = Some(current);
     let began = before.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond();

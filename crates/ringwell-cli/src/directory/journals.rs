@@ -1,5 +1,5 @@
-//! Records in the database which data directory this node serves. If a node returns without its
-//! disk, or with another disk, its data is treated as restored from a copy.
+//! Records in the database which data directory this node serves. If a node restarts without the
+//! data directory that it used before, its data is treated as restored from a copy.
 //!
 //! Source: docs/spec/cluster.md, "A lost disk".
 
@@ -37,8 +37,8 @@ impl Naming {
             if store.forget_former(node, &name.id, now()).await? {
                 tracing::info!(
                     node,
-                    "this server has joined or left a cluster: its former entry, which can no \
-                     longer confirm changes to ring pools, was removed from the list of nodes"
+                    "this server has joined or left a cluster: the entry with its former name \
+                     was removed from the list of nodes"
                 );
             }
         }

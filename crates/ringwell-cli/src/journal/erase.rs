@@ -52,7 +52,7 @@ pub(crate) const INTENT: &str = "journal-erase.todo";
 pub(crate) struct Options {
     /// The data directory of a stopped server
     directory: PathBuf,
-    /// A parameter that the allocations to erase contain; may be repeated
+    /// Erase allocations that contain this parameter; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, group = "what")]
     parameter: Vec<(String, String)>,
     /// A list of allocations that `ringwell calls erase --journal-list` has written
@@ -129,7 +129,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     }
     let Counts { erased, too_short } = counts;
     writeln!(out, "{} erased", counted(erased, "allocation"))?;
-    // With `engine = "nats"`, only the streams record which journals exist.
+    // With `engine = "nats"`, only the NATS streams record which journals exist.
     if Identity::read(&OsFiles, data)?.is_none_or(|it| it.journals.is_empty()) {
         writeln!(
             out,
@@ -168,7 +168,7 @@ impl<'a> Wanted<'a> {
             for line in BufReader::new(File::open(path).with_context(cannot_read)?).lines() {
                 let line = line.with_context(cannot_read)?;
                 let read: Listed = serde_json::from_str(&line).with_context(cannot_read)?;
-                // If a called number is not a promo number, it was never allocated.
+                // A listed number that is not a promo number was never allocated.
                 listed.extend(promo_number(&read.number).map(|number| (number, read.parameters)));
             }
         }
@@ -289,8 +289,8 @@ fn clear_tail(
     Ok(())
 }
 
-/// Removes the files that are kept for reuse as new segments, because they contain frames of
-/// dropped segments.
+/// Removes the files that are kept for reuse as new segments. They contain frames of dropped
+/// segments.
 fn remove_spares(directory: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -340,8 +340,8 @@ fn apply_intent(data: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    // Bytes that are not UTF-8, like a checksum that does not match, result from an unfinished
-    // write.
+    // Bytes that are not UTF-8 result from an unfinished write, and so does a checksum that does
+    // not match.
     let text = String::from_utf8(bytes).unwrap_or_default();
     let lines = text.len().checked_sub(64).filter(|at| text.is_char_boundary(*at));
     let lines = lines.map(|at| text.split_at(at));

@@ -152,7 +152,7 @@ fn as_text(place: Position, record: &Record<'_>) -> String {
     let what = match *record {
         Record::Allocate { at, pool, number, lockout, visitor, idempotency, params, .. } => {
             let until = readable(at + lockout);
-            let visitor = if visitor.is_some() { ", keeps it" } else { "" };
+            let visitor = if visitor.is_some() { ", with a visitor id" } else { "" };
             let row = idempotency.map(|row| of_batch(&row)).unwrap_or_default();
             let tail = tail(params);
             format!("allocate {number} from pool {pool} until {until}{visitor}{row}{tail}")

@@ -54,7 +54,7 @@ fn inspect_shows_every_record_with_numbers_as_ten_digits() {
         "allocate 8005550101 from pool 150 until 2026-09-21T14:13:50.000Z (utm_source=fixture&x=1)",
         "extend 8005550101 until",
         "release 8005550102 at",
-        "keeps it, row 0 of batch b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7 (ppp",
+        "with a visitor id, row 0 of batch b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7 (ppp",
         "answer with the overflow number of pool 150, row 1 of batch b7b7",
         "answer with 8005550101 of pool 150 again, row 2 of batch b7b7",
         "hold all until",

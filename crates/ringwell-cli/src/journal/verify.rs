@@ -121,8 +121,8 @@ fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
     Ok(sound && !matches!(recovered.verdict, Verdict::Rotten(_)))
 }
 
-/// Marks each snapshot that fits the frame with this `header`: replay after the snapshot begins
-/// with this frame, and the snapshot and the frame contain the same hash of the previous frame.
+/// Sets `fits` for each snapshot that matches the frame of `header`. Replay after such a snapshot
+/// begins with this frame, and both contain the same hash of the previous frame.
 fn compare(snapshots: &mut [Whole], header: &GroupHeader) {
     for Whole { snapshot, fits, .. } in snapshots {
         let said = &snapshot.header;

@@ -1,4 +1,4 @@
-//! Twilio, whose forms and documents `SignalWire` and Telnyx (`TeXML`) also use.
+//! Twilio. `SignalWire` and Telnyx (`TeXML`) use the same forms and documents.
 
 use super::markup::{attribute, inner, number};
 use super::{Body, Dial, Report, Ring, Side, Step};

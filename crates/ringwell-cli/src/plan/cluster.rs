@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// Accepted overflow
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
     target: f64,
-    /// Kept-alive connections of clients
+    /// Number of keep-alive connections from clients
     #[arg(long, value_name = "N", default_value = "1k", value_parser = parse_amount)]
     connections: f64,
     /// Share of a core that may be used; the rest is for peaks

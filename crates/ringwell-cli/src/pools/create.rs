@@ -113,7 +113,7 @@ fn from_inventory(server: &Server, create: &Create, size: u32) -> anyhow::Result
     Ok((id, text(&made, "api_key")))
 }
 
-/// Creates the pool and prints its key.
+/// Creates the pool from the given numbers and returns its key.
 fn of_numbers(server: &Server, create: &Create, id: u64) -> anyhow::Result<String> {
     let there = server.find(&format!("/v1/pools/{id}"))?;
     ensure!(there.is_none(), "ring pool {id} already exists");

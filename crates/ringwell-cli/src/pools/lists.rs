@@ -18,7 +18,7 @@ use crate::print::print;
 pub(super) struct Import {
     /// The list, with the heading that `export` writes; - for stdin
     file: PathBuf,
-    /// Only print the changes
+    /// Print the changes without applying them
     #[arg(long)]
     dry_run: bool,
     /// Lines to apply: `good` skips bad lines, `all` applies nothing if a line is bad

@@ -65,7 +65,8 @@ fn table_of(networks: &[Value]) -> String {
 pub(super) enum Nodes {
     /// Print the nodes that serve the directory, and the newest version that each one serves
     List,
-    /// Forget a node that is gone for good: numbers that leave a pool no longer wait for it
+    /// Forget a node that is gone for good, so that numbers removed from a pool no longer wait for
+    /// this node
     Forget {
         /// Name of the node, as in the list
         name: String,
@@ -90,7 +91,8 @@ pub(super) fn run_for_nodes(
             server.change(&Method::DELETE, &format!("/v1/nodes/{id}"), &Value::Null)?;
             say(json, &json!({ "forgotten": name }), || {
                 format!(
-                    "node {name} is forgotten: numbers that leave a pool no longer wait for it\n"
+                    "node {name} is forgotten: numbers removed from a pool no longer wait for this \
+                     node\n"
                 )
             })
         }

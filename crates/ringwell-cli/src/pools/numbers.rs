@@ -50,8 +50,8 @@ pub(super) enum Numbers {
 /// Parses `8885550100` or `8885550100-8885550149`.
 pub(super) fn parse_range(text: &str) -> Result<NumberRange, &'static str> {
     NumberRange::parse(text).ok().flatten().ok_or(
-        "numbers have ten digits, the first from 2 to 9, or a + and a country code, e.g. \
-            8885550100-8885550149",
+        "must be a number or a range, as in 8885550100-8885550149. A number has ten digits (the \
+            first from 2 to 9), or begins with a + and a country code",
     )
 }
 
@@ -96,8 +96,8 @@ pub(super) fn add_to_pool(
         match waiting {
             0 => format!("{count} added to ring pool {id}\n"),
             _ => format!(
-                "{count} added to ring pool {id}: {entered} now, and {waiting} as soon as they are \
-                 no longer locked for visitors\n"
+                "{entered} of {count} added to ring pool {id}; the rest ({waiting}) will be added \
+                 as their lockouts end\n"
             ),
         }
     })
@@ -117,8 +117,8 @@ pub(super) fn overflow(
             format!("{number} is now the overflow number of ring pool {id}\n")
         } else {
             format!(
-                "{number} becomes the overflow number of ring pool {id} as soon as the number is \
-                 no longer locked for a visitor\n"
+                "{number} will become the overflow number of ring pool {id} when the number's \
+                 lockout ends\n"
             )
         }
     })

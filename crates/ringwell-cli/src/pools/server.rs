@@ -178,7 +178,8 @@ impl Server {
 
     fn refused(&self, path: &str, status: StatusCode, body: &Bytes) -> anyhow::Error {
         let url = &self.url;
-        // Every server that manages pools has all paths of the form `/v1/NAME`.
+        // Every server that manages pools serves all the `/v1/NAME` paths that this program
+        // requests.
         let is_collection = path.starts_with("/v1/") && path.matches('/').count() == 2;
         // A 404 from an address for clients either has no detail, or says that the path does not
         // exist. A 404 from the management address names the missing object.

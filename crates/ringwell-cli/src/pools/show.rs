@@ -133,8 +133,7 @@ fn early(load: &Value) -> String {
     let [over, rate, load] = ["over_seconds", "rows_per_second", "load"]
         .map(|name| load[name].as_f64().unwrap_or_default());
     let lifetime = if rate > 0.0 { load / rate } else { 0.0 };
-    // The minimum is half a lifetime, because even a complete measurement covers only about one
-    // lifetime.
+    // The server measures the load over at most about one lifetime. Half a lifetime is long enough.
     if over >= lifetime / 2.0 {
         return String::new();
     }

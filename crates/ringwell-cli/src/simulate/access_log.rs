@@ -16,7 +16,7 @@ const LINE_BYTES_MAX: u64 = 64 * 1024;
 const VIEWS_MAX: usize = 20_000_000;
 /// Extensions of pages. A path without an extension is also a page.
 const PAGES: [&str; 6] = ["html", "htm", "php", "asp", "aspx", "jsp"];
-/// Texts that occur in the user agents of robots. Robots open pages, but are not visitors.
+/// Strings that occur in the user agents of robots. Robots open pages, but are not visitors.
 const ROBOTS: [&str; 14] = [
     "bot", "crawl", "spider", "slurp", "curl/", "wget/", "python", "headless", "monitor", "uptime",
     "scrapy", "go-http", "java/", "libwww",
@@ -66,7 +66,7 @@ pub(super) fn read(mut log: impl BufRead) -> io::Result<(Vec<View>, Lines)> {
         match parse(text.trim_end()) {
             Some(Line::Page(_)) if views.len() == VIEWS_MAX => {
                 let text =
-                    format!("the log has more than {VIEWS_MAX} page views: use a part of it");
+                    format!("the log has more than {VIEWS_MAX} page views: use only part of it");
                 return Err(io::Error::other(text));
             }
             Some(Line::Page(view)) => {

@@ -1,5 +1,5 @@
-//! A day in virtual time: visitors of a web site are shown numbers of a ring pool, and some of them
-//! call.
+//! A day in virtual time: visitors of a web site are shown numbers from a ring pool, and some of
+//! these visitors call.
 //!
 //! The server's own engine hands out the numbers, and the server's own rule attributes the calls.
 //! This module only chooses which visitors call, and when. The same page views and the same seed
@@ -121,7 +121,7 @@ impl World<'_> {
         }
     }
 
-    /// Performs all crashes and restarts of the server that are due by `now`.
+    /// Simulates all crashes and restarts of the server that are due by `now`.
     fn pass(&mut self, now: Millis) {
         let Some((every, away)) = self.day.crashes else { return };
         while let Some(at) = self.next_crash.filter(|at| *at <= now) {
@@ -236,8 +236,8 @@ impl Server {
         }
     }
 
-    /// Kills the server at `at`. Answered allocations are stored, but a request in progress is
-    /// lost. Restarts the server at `again` with the contents of the journal.
+    /// Kills the server at `at`. All allocations that visitors received are stored, but a request
+    /// in progress is lost. Restarts the server at `again` with the contents of the journal.
     fn crash(&mut self, at: Millis, again: Millis) {
         self.store();
         self.ask(at, VisitorId([0; 16]), "visitor=lost");

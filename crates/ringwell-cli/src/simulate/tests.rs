@@ -1,4 +1,4 @@
-//! Compares simulated days with the formula of docs/sizing.md.
+//! Compares simulated days with the formula in docs/sizing.md.
 
 use std::time::Duration;
 
@@ -59,8 +59,8 @@ fn wrong(found: &Found) -> f64 {
 }
 
 /// Simulates 20,000 visitors, of whom about 600 call, and a server that is killed every ten
-/// minutes. The mean of eight days must match the formula. A single day varies at random, because
-/// it has only 600 calls.
+/// minutes. The mean share of misattributed calls over eight days must match the formula. The share
+/// on a single day varies randomly, because the day has only 600 calls.
 #[test]
 fn misattribution_equals_the_formula_although_the_server_crashes_every_ten_minutes() {
     let days = 8;
@@ -70,7 +70,7 @@ fn misattribution_equals_the_formula_although_the_server_crashes_every_ten_minut
         let found = day(seed, crashes);
         assert!((142..145).contains(&found.crashes), "{found:?}");
         assert!((500..700).contains(&found.calls), "{found:?}");
-        // No answered allocation is lost: for every call, a visitor is found.
+        // No allocation that a visitor received is lost: a visitor is found for every call.
         assert_eq!(found.unknown, 0, "{found:?}");
         sum += wrong(&found);
         calls += found.calls;

@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// The file with the endpoint's secret, `whsec_…`
     #[arg(long, value_name = "FILE", conflicts_with = "register")]
     secret_file: Option<PathBuf>,
-    /// Create an endpoint for the --listen address on the server, and remove it when this command
+    /// On the server, create an endpoint for the --listen address, and remove it when this command
     /// ends
     #[arg(long)]
     register: bool,
@@ -144,7 +144,7 @@ fn secrets(args: &Args) -> anyhow::Result<Vec<String>> {
     let secrets: Vec<String> = lines.map(str::to_owned).collect();
     ensure!(
         secrets.iter().all(|secret| secret.starts_with("whsec_")),
-        "a secret begins with whsec_: copy it from the answer that created the endpoint"
+        "a secret begins with whsec_: copy the secret from the server's answer to POST /v1/webhooks"
     );
     match &args.secret_file {
         Some(path) if secrets.is_empty() => bail!("{} contains no secret", path.display()),
@@ -197,7 +197,7 @@ impl Drop for Endpoint<'_> {
     }
 }
 
-/// Formats time, type, id and body, without characters that would control a terminal.
+/// Formats time, type, id and body, without control characters.
 fn as_text(received: &Received) -> String {
     let time = shown(received);
     let Received { id, kind, body, times, checked, .. } = received;

@@ -70,8 +70,8 @@ fn a_damaged_call_log_is_reported_and_calls_are_logged_once_it_is_moved_away() {
         let answer = twilio.post("/t/main/answer", &form);
         assert!(answer.body.contains(">+18005550199</Number>"), "{}", answer.body);
     }
-    // About the damage, the server logs one line at startup, and one in the thread that writes
-    // calls. It logs at most two more if the test lasts longer than a minute.
+    // The server logs the damage once at startup, and once in the thread that writes calls. It logs
+    // the damage at most twice more if the test lasts longer than a minute.
     let said = board.server.log();
     let errors = said.lines().filter(|line| line.contains("its beginning is damaged"));
     assert!((1..=4).contains(&errors.count()), "{said}");
@@ -458,7 +458,7 @@ fn something_else_in_the_place_of_waiting_reports_is_refused() {
         }
         let server = Server::start(site.serve(&[]));
         let until = Instant::now() + Duration::from_secs(5);
-        while lines(&server.log(), "move it away, and restart").is_empty() {
+        while lines(&server.log(), "move it away. Once this is corrected, restart").is_empty() {
             assert!(Instant::now() < until, "{}", server.log());
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -496,8 +496,8 @@ fn an_orderly_stop_soon_after_calls_logs_no_error() {
             let form = format!("CallSid=CA{round}x{call}&From=%2B14155551234&To=%2B1{number}");
             assert_eq!(twilio.post("/t/main/answer", &form).status, 200);
         }
-        // The webhook sender checks for new events within 20 ms after a call was stored. Some
-        // rounds stop the server before this check, and others after it.
+        // The webhook sender checks for new events within 20 ms after a call is stored. Some rounds
+        // stop the server before this check, and others after it.
         std::thread::sleep(Duration::from_millis(3) * round);
         let Switchboard { site, server, .. } = board;
         let log = server.stop();

@@ -26,7 +26,7 @@ const VISITORS: u32 = 20_000;
 /// a percentage point.
 const CALLERS: f64 = 0.3;
 /// The maximum difference between the measured share of misattributed calls and the share according
-/// to the formula.
+/// to the formula in docs/sizing.md.
 const DIFFERENCE_MAX: f64 = 0.01;
 const KILL_EVERY: Duration = Duration::from_mins(10);
 const NUMBERS: u64 = 500;
@@ -277,7 +277,7 @@ fn started_ms(call: &Value) -> u64 {
     u64::try_from(at.as_millisecond()).unwrap()
 }
 
-/// Returns the share of misattributed calls according to the formula of docs/sizing.md. `shown` is
+/// Returns the share of misattributed calls according to the formula in docs/sizing.md. `shown` is
 /// the number of visitors who got a number during the day.
 fn formula(shown: usize) -> f64 {
     let an_hour = f64::from(u32::try_from(shown).unwrap()) / 24.0;

@@ -1,6 +1,6 @@
 //! The kill drill: 200 call events arrive per second, the server is killed repeatedly, and the
-//! webhook receiver fails, hangs and resets connections. No call may be lost or duplicated, and
-//! each event must be delivered.
+//! webhook receiver sometimes fails, hangs or drops connections. No call may be lost or duplicated,
+//! and each event must be delivered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, Write};
@@ -23,7 +23,7 @@ const SENDERS: usize = 9;
 const PAUSE: Duration = Duration::from_millis(125);
 const KILLS: usize = 3;
 const ROUND: Duration = Duration::from_secs(4);
-/// The time limit for all deliveries, which includes events whose first delivery hangs. The server
+/// The time limit for all deliveries, including those whose first attempt hangs. The server
 /// abandons an attempt after 15 s and makes the second one 5 s later. If the server is killed
 /// during an attempt, the lease on the delivery expires only after 20 s.
 const PATIENCE: Duration = Duration::from_mins(4);
@@ -68,7 +68,7 @@ fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
             thread::sleep(Duration::from_secs(30));
             return None;
         }
-        // The receiver resets the connection, and unread bytes are lost.
+        // The receiver closes the connection without an answer.
         1..=5 if is_first => return None,
         6..=10 if is_first => {
             let answer = b"HTTP/1.1 500 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -82,8 +82,8 @@ fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
     reader.get_mut().write_all(answer).ok()
 }
 
-/// Makes calls until the server is gone. Returns the calls whose beginning the server confirmed,
-/// and the calls whose end it confirmed.
+/// Makes calls until `is_over` is set. Returns the calls whose beginning the server confirmed, and
+/// the calls whose end it confirmed.
 fn calls(phone: &Phone, number: u64, names: &str, is_over: &AtomicBool) -> [Vec<String>; 2] {
     let (mut begun, mut ended) = (Vec::new(), Vec::new());
     let twilio = Provider::twilio(phone);

@@ -47,8 +47,8 @@ fn say(mut command: std::process::Command) -> String {
     text
 }
 
-/// Creates a switchboard with two calls: one by the visitor to erase, and one by another visitor.
-/// Also returns the numbers of both visitors.
+/// Creates a switchboard and calls the numbers of two visitors. The tests erase the data of the
+/// first visitor. Returns the switchboard and both numbers.
 fn board() -> (Switchboard, [u64; 2]) {
     // The segments are small, because the tests read all segments repeatedly.
     let board = Switchboard::new("[journal]\nsegment_bytes = \"1MiB\"\n");
@@ -215,8 +215,8 @@ fn hidden_parameters_are_erased_too_and_short_ones_leave_no_trace() {
         batch::rows(&board.server.client().post(BULK, &[], &body).unwrap())[0].number
     };
     let hidden = given(&format!("gclid={SECRET}&gclid=x"));
-    // Uses parameters of five to ten bytes. Longer parameters are overwritten with a special
-    // parameter name, for which these are too short.
+    // Uses parameters of five to ten bytes. They are too short for the special parameter name with
+    // which longer parameters are overwritten.
     let short: Vec<u64> =
         (3..9).map(|length| given(&format!("m={}", "x".repeat(length)))).collect();
     assert!(board.holder(hidden)["parameters"]["gclid"] == "x");

@@ -1,5 +1,4 @@
-//! `ringwell calls`: exports calls from a real server's log, and uploads the results of calls to
-//! the server.
+//! `ringwell calls`: exports the call log of a real server, and uploads the outcomes of calls.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
@@ -80,7 +79,7 @@ fn every_call_is_exported_once_and_filters_apply() {
     let page = board.get("/v1/calls?limit=1000").json();
     let rest = ["export", "--format", "csv", "--after", page["next"].as_str().unwrap()];
     assert_eq!(board.calls_say(&rest).lines().count(), 51);
-    // It appends to the file of the interrupted export.
+    // If the output file already exists, such an export appends to it.
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("calls.csv");
     std::fs::write(&file, "the first page\n").unwrap();
@@ -149,7 +148,8 @@ fn results_are_accepted_as_csv_and_exported_as_uploads() {
     }
 }
 
-/// Reads the file with Python's pyarrow, call by call. Skipped if pip cannot install pyarrow.
+/// Reads an exported Parquet file with Python's pyarrow, call by call. Skipped if pip cannot
+/// install pyarrow.
 #[cfg(feature = "parquet")]
 #[test]
 fn a_file_of_parquet_has_what_the_lines_have() {

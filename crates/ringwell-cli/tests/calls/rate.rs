@@ -1,5 +1,5 @@
-//! Measures how long a provider waits for the document that answers a call. The load is 500 calls
-//! per second, while batches are also being sent.
+//! Measures how long a provider waits for the document that answers a call. The provider sends 500
+//! calls per second while a client sends batches.
 
 use std::sync::Mutex;
 use std::thread;
@@ -75,7 +75,7 @@ impl Plan {
         Self { began: Instant::now() + Duration::from_millis(200), slots, times }
     }
 
-    /// Lists the requests at `rate`, each with its due time and its slot.
+    /// Lists `rate` requests per second, each with its index, its due time and its slot.
     fn due(&self, rate: u32) -> impl Iterator<Item = (u32, Instant, usize)> {
         let all = SLOT * u32::try_from(self.slots.len()).unwrap();
         let count = u32::try_from(all.as_millis()).unwrap() * rate / 1000;
@@ -215,8 +215,9 @@ fn batches(slots: &[&Times]) -> Vec<Duration> {
     slots.iter().flat_map(|times| times.batches.iter().copied()).collect()
 }
 
-/// Returns the ratio of a percentile of `over` to the same percentile of `under`, between the ends
-/// of its confidence interval. The interval comes from 400 random resamplings of the slots.
+/// Computes the ratio of a percentile of `over` to the same percentile of `under`. Returns the
+/// lower end of the ratio's confidence interval, the ratio, and the upper end. The interval comes
+/// from 400 random resamplings of the slots.
 fn ratio(over: &Vec<&Times>, under: &Vec<&Times>, of: usize) -> [f64; 3] {
     let mut state = 1_u64;
     let mut draw = |slots: &Vec<&Times>| -> Duration {

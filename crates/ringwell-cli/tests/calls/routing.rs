@@ -1,4 +1,4 @@
-//! Tests a user's program that decides the destinations of calls, and reloads of the configuration
+//! Tests calls whose destinations are chosen by a user's program, and reloads of the configuration
 //! by SIGHUP.
 
 use std::fs;
@@ -108,7 +108,8 @@ fn a_program_decides_the_destination_of_calls_and_the_default_applies_if_it_fail
     assert_eq!(question["data"]["from"]["e164"], "+14155551234");
     assert_eq!(question["data"]["attribution"]["parameters"]["id"], "17", "{question:#}");
     assert_eq!(question["data"]["default"]["to"][0], "+18005550199");
-    // The program also decides the next destination.
+    // The first destination is busy. The server then returns the second one from the program's
+    // answer.
     let dial = phone::urls(&first.body).into_iter().find(|url| url.contains("/dial")).unwrap();
     let second = twilio.post(&dial, "CallSid=CA0&From=%2B14155551234&DialCallStatus=busy");
     assert!(second.body.contains(">sip:desk@pbx.example</Sip>"), "{}", second.body);

@@ -15,7 +15,7 @@ fn a_log_of_a_day_yields_the_expected_attributions() {
     let log = site.config().with_file_name("access.log");
     let mut text = String::new();
     // The log contains one visitor per minute, who opens three pages. It also contains a page view
-    // by a robot, a request for a picture, and an unreadable line.
+    // by a robot, a request for an image, and an unreadable line.
     for minute in 0..1_200 {
         let (hour, at) = (minute / 60, minute % 60);
         let address = format!("198.51.{}.{}", minute / 250, minute % 250);

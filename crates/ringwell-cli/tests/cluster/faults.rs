@@ -31,8 +31,8 @@ fn a_hanging_node_affects_only_its_own_rows_and_delays_no_other() {
     assert_eq!(shards(&mut client)["shards"][0]["links"][0]["state"], "open");
 }
 
-/// Sends 200 batches and pauses the calling node three times. Returns the link's window before and
-/// after the pauses.
+/// Sends 200 batches to node a and pauses it three times. Returns the window of its link to node b
+/// before and after the pauses.
 fn windows_around_pauses(cluster: &Cluster, servers: &[Server; 2]) -> [f64; 2] {
     let mut client = servers[0].client();
     cluster.ask_until(&mut client, 0, true);
@@ -132,7 +132,7 @@ fn late_numbers_are_returned() {
     let mut client = servers[0].client();
     assert!(cluster.ask(&mut client, "first").iter().all(|row| !row.overflow));
     let own = (1..=POOLS).filter(|pool| Cluster::owner(*pool) == 1).count() as u64;
-    // On a busy machine, node b may resume so late that it hands out nothing.
+    // On a busy machine, node b may process the batch so late that it hands out nothing.
     for attempt in 0.. {
         assert!(attempt < 20, "{}", shards(&mut client));
         servers[1].signal("STOP");
@@ -140,8 +140,8 @@ fn late_numbers_are_returned() {
         for (pool, row) in (1..).zip(&rows) {
             assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
         }
-        // Node b hands out the numbers when it resumes, because it cannot detect how long it was
-        // stopped.
+        // When node b resumes, it still hands out numbers for this batch, because it cannot detect
+        // how long it was stopped.
         servers[1].signal("CONT");
         let until = Instant::now() + Duration::from_secs(2);
         while link(&mut client, "released_late") < own && Instant::now() < until {

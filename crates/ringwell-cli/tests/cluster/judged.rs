@@ -1,6 +1,5 @@
 //! Lets `ringwell check` judge a node's answers while the other node hangs. The history records the
-//! fault (`nem` lines), so that the checker can distinguish rows that overflowed because their
-//! shard hung from rows that overflowed without a reason.
+//! fault (`nem` lines), so that the checker accepts the overflow that it caused.
 
 use std::fmt::Write as _;
 use std::process::Stdio;

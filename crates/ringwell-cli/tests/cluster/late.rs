@@ -3,9 +3,9 @@
 use super::moves::restart;
 use super::*;
 
-/// Map 2 gives all buckets to node b. Both nodes start without one of node a's pools, whose numbers
-/// are all locked out at node a. After node b has been serving for a while, a reload by SIGHUP adds
-/// the pool.
+/// Version 2 of the map gives all buckets to node b. Both nodes restart with this map, but without
+/// one of the pools that node a owned. All numbers of the pool are locked out. A reload by SIGHUP
+/// then adds the pool.
 #[test]
 fn a_pool_that_appears_after_the_start_with_a_new_map_is_held_after_another_start_too() {
     for is_restarted in [false, true] {

@@ -146,7 +146,7 @@ fn under_load_no_row_is_lost_and_no_number_goes_out_twice() {
             assert!(moved.status == 200 || turn == 0, "{}", moved.body);
             if moved.status != 200 {
                 // Node b already owns some of these buckets, so only the others are moved.
-                assert!(moved.body.contains("ask that node"), "{}", moved.body);
+                assert!(moved.body.contains("send the request to that node"), "{}", moved.body);
                 assert_eq!(move_buckets(&mut client, "256-511", 1).status, 200);
             }
             sleep(Duration::from_millis(60));
@@ -185,7 +185,7 @@ fn a_move_interrupted_by_a_hang_and_a_kill_continues_after_the_restart() {
         let moving = thread::spawn(move || {
             let token = format!("Bearer {TOKEN}");
             let body = "{\"buckets\":\"512-1023\",\"to\":0}";
-            // Node b is killed before it answers, unless it answers too fast.
+            // Returns whether node b answered before it was killed.
             client.post("/v1/shards/moves", &[("authorization", &token)], body).is_ok()
         });
         while !is_leaving() && !moving.is_finished() {}
@@ -219,7 +219,7 @@ fn a_move_interrupted_by_a_hang_and_a_kill_continues_after_the_restart() {
 }
 
 /// The taker hangs when it is about to take over the buckets. As soon as the taker continues, the
-/// operator cancels the move. The giver is then still waiting to try again.
+/// operator cancels the move. At that time, the giver is waiting before its next attempt.
 #[test]
 fn moving_buckets_can_be_taken_back() {
     let cluster = Cluster::new(20, HALF_AN_HOUR);
@@ -266,7 +266,7 @@ fn moving_buckets_can_be_taken_back() {
     // If the buckets are not back at node b, node a received the whole request before it was
     // suspended, and has taken them over.
     let is_over =
-        ["has accepted them", "are in transit"].iter().any(|text| back.body.contains(text));
+        ["has accepted the buckets", "are in transit"].iter().any(|text| back.body.contains(text));
     assert!(is_back || is_over, "{}", back.body);
     println!("taken back: {is_back} {}", back.body);
     if is_back {
@@ -274,8 +274,8 @@ fn moving_buckets_can_be_taken_back() {
         assert!(!is_leaving());
         assert_eq!(shards(&mut a.client())["owners"][1]["buckets"], "512-1023");
     }
-    // Waits for the end of the move, because until then, batches would use up only the numbers of
-    // the pools that do not move.
+    // Waits until the move has ended. Otherwise, the next batches would use up the numbers of the
+    // pools that do not move.
     let until = Instant::now() + PATIENCE;
     while is_leaving() {
         assert!(Instant::now() < until, "{}", b.log());
@@ -296,7 +296,7 @@ fn moving_buckets_can_be_taken_back() {
     assert_each_once(given, 20 * 8);
 }
 
-/// The messages about this move are longer than the longest batch that the nodes accept.
+/// The move in this test requires messages longer than the longest batch that the nodes accept.
 #[test]
 fn buckets_move_whatever_the_limits_of_batches_are() {
     let links = "[links]\ndeadline = \"5s\"\nslow = \"5s\"\nwait = \"5s\"\n\
@@ -334,7 +334,7 @@ fn invalid_moves_are_refused_and_change_nothing() {
         writeln!(answers, "{} {detail}", answer.status).unwrap();
     }
     let wanted = [
-        "409 bucket 600 belongs to shard 1 of node b: ask that node",
+        "409 bucket 600 belongs to shard 1 of node b: send the request to that node",
         "409 the node of shard 1 does not accept the buckets: shard 1 of node b: the other node \
          answered: the two nodes have different lists of the pools in these buckets. Nothing has moved",
         "400 there is no shard 7 in the cluster",

@@ -1,4 +1,4 @@
-//! The dashboard's Cluster page: it reports a slow node, and no other node.
+//! Tests that the dashboard's Cluster page reports a slow node.
 
 use super::support::server::signal;
 use super::*;
@@ -48,8 +48,8 @@ fn a_slow_node_is_named_on_the_page_of_the_cluster() {
                 signal(pid, "STOP");
                 sleep(Duration::from_millis(90));
                 signal(pid, "CONT");
-                // Node b may run only briefly: a fast machine answers many requests in this time,
-                // and more than one request in a hundred must be slow.
+                // Node b runs only briefly each time. Otherwise, a fast machine would answer so
+                // many requests that fewer than one in a hundred would be slow.
                 sleep(Duration::from_millis(2));
             }
         });

@@ -1,4 +1,4 @@
-//! Connections from outside the cluster, and connections that use another protocol.
+//! Connections from outside the cluster, and connections that do not follow the links' protocol.
 
 use super::*;
 
@@ -45,7 +45,8 @@ fn sockets(pid: u32) -> usize {
     links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
 }
 
-/// The limit on connections used not to count clients that had not yet presented a certificate.
+/// Clients that had not yet presented a certificate used to be exempt from the limit on
+/// connections.
 #[test]
 fn connections_without_a_handshake_use_no_more_descriptors_than_others() {
     let cluster = Cluster::new(40, HALF_AN_HOUR);
@@ -219,7 +220,7 @@ fn links_over_tcp_require_a_certificate_of_the_cluster_if_it_has_any() {
         }
         stranger.stop();
     }
-    first.says("the other node has no certificate of the cluster");
+    first.says("only nodes with a certificate of this cluster can connect");
     // The server does not read the secret on a connection without TLS.
     let mut link = Client::connect(&format!("127.0.0.1:{}", cluster.port)).unwrap();
     let authorization = format!("Bearer {SECRET}");

@@ -9,8 +9,8 @@ fn is_overflow(managed: &Managed, server: &Server) -> bool {
     batch::one(&mut server.client(), &managed.site.pools[0], "after").overflow
 }
 
-/// Waits until the database contains a name of the data directory other than `before`, and returns
-/// this name.
+/// Waits until the data directory's name in the database differs from `before`, and returns the new
+/// name.
 fn named(managed: &Managed, before: Option<&str>) -> String {
     let journal = || managed.runtime.block_on(managed.store.journal("the only node")).unwrap();
     soon("the name of the data directory", || {

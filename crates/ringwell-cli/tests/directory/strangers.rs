@@ -67,8 +67,8 @@ fn token() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// Silent clients used to occupy all connections, so that other clients waited until the request
-/// heads timed out.
+/// Silent clients used to occupy all connections, so that other clients waited until the silent
+/// ones timed out.
 #[test]
 fn silent_clients_are_displaced_by_each_other_and_by_those_with_a_token() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);

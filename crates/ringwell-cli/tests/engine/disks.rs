@@ -1,4 +1,5 @@
-//! The servers' disks lose power, are slow or full, or have flipped bits. Also tests full streams.
+//! Tests nats-servers whose disks lose power, are slow or full, or have flipped bits. Also tests
+//! full streams.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use crate::trial::{Trial, wait_until};
 
 const STREAM: &str = "RINGWELL_0";
 
-/// Mounts one disk for each of three servers below `folder`.
+/// Mounts three disks below `folder`, one for each nats-server.
 fn images(folder: &Path) -> Option<Vec<Image>> {
     (0..3).map(|index| Image::mount_new(&folder.join(format!("disk{index}")))).collect()
 }

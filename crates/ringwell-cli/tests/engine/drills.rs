@@ -187,8 +187,8 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
     let mut server = start(&trial, 0).join().unwrap();
     trial.load(&server);
     // The last process runs on the first machine, whose copy of the log contains all groups. If the
-    // copy did not begin with the first group, the checker would need the time from which the copy
-    // is complete, but the clocks in this test are wrong.
+    // copy began with a later group, the checker would need the time from which the copy is
+    // complete. With the wrong clocks of this test, that time would be wrong.
     for round in 1..=4_usize {
         let waiting = start(&trial, round % 2);
         // Waits long enough for the standby to receive a heartbeat.
@@ -236,7 +236,7 @@ fn a_node_starts_while_one_of_three_servers_is_down() {
     // must start with the new value.
     nats.reconfigure(|text| text.replace("sync_interval: always", ""));
     nats.restart(0);
-    server.says("is back and must not be used");
+    server.says("is back, but must not be used");
     server.stop();
 }
 
@@ -259,8 +259,8 @@ fn of_other_release(command: Command) -> Command {
 }
 
 /// If another release of this program is given, upgrades from that release to this one, downgrades,
-/// and upgrades again. If another release of the servers is given, upgrades the servers to it and
-/// back.
+/// and upgrades again. If another release of nats-server is given, switches the nats-servers to
+/// that release and back.
 #[test]
 fn servers_and_nodes_are_upgraded_one_at_a_time_in_both_orders() {
     let Some(mut nats) = Nats::start(3) else { return };
@@ -294,7 +294,7 @@ fn servers_and_nodes_are_upgraded_one_at_a_time_in_both_orders() {
     server.stop();
 }
 
-/// Follows the upgrade guide: restarts a server only when all servers are ready.
+/// Follows the upgrade guide: restarts a nats-server only when all nats-servers are ready.
 fn restart_servers(nats: &mut Nats, trial: &Trial) {
     for index in 0..3 {
         nats.stop(index);
@@ -322,7 +322,7 @@ fn numbers_of_each(site: &Site, server: &Server, given: &mut BTreeSet<u64>) {
 #[test]
 fn a_machine_without_data_takes_over_a_million_numbers() {
     let Some(nats) = Nats::start(3) else { return };
-    // `RINGWELL_ENGINE_NUMBERS` sets the count of numbers, in steps of 90,000.
+    // `RINGWELL_ENGINE_NUMBERS` sets the count of numbers, rounded up to a multiple of 90,000.
     let wanted = std::env::var("RINGWELL_ENGINE_NUMBERS").ok();
     let wanted: u64 = wanted.map_or(1_000_000, |text| text.parse().unwrap());
     let lockout = Duration::from_mins(30);

@@ -1,4 +1,5 @@
-//! Deleted streams: the loss is detected from the data in the remaining streams.
+//! Deleted streams: the loss is detected from the remaining streams, from heartbeats, or by the
+//! process that serves the streams.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Several nodes whose journals are on the same servers. Each node has its own shards according to
-//! the cluster file.
+//! Several nodes whose journals are on the same NATS servers. The cluster file assigns different
+//! shards to each node.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -70,7 +70,7 @@ impl Nodes {
         Server::start(self.command(node))
     }
 
-    /// Returns the command that starts the same node on another machine, without its data.
+    /// Returns the command that starts the node with another data directory, as on another machine.
     fn start_elsewhere(&self, node: usize, name: &str) -> Command {
         let mut command = self.command(node);
         command.env("RINGWELL_DATA", self.folder.path().join(name));
@@ -87,9 +87,9 @@ impl Nodes {
         rows
     }
 
-    /// Waits until one batch gets a number for each row. This takes time, because connections must
-    /// first be opened, and on a busy machine, storing a group may take more than 250 ms. Checks
-    /// that no number is handed out twice.
+    /// Sends batches until one batch gets a number for each row. Rows overflow before the
+    /// connections are open. On a busy machine, they also overflow if storing a group takes more
+    /// than 250 ms. Checks that no number is handed out twice.
     fn wait_for_all(&mut self, server: &Server) {
         let mut client = server.client();
         let mut given = Vec::new();
@@ -154,7 +154,7 @@ fn the_other_nodes_detect_a_log_that_has_lost_its_end() {
     let first = nodes.start(0);
     let second = nodes.start(1);
     nodes.wait_for_all(&first);
-    // The other node reports the position of its journal once per second.
+    // Node b reports the position of its journal to node a once per second.
     sleep(Duration::from_secs(3));
     second.kill();
     fs::remove_dir_all(nodes.sites[1].data()).unwrap();

@@ -1,4 +1,5 @@
-//! Networks that fail. Hosts 0 to 2 run the servers, host 3 the owner, and host 4 its standby.
+//! Networks that fail. Hosts 0 to 2 run the NATS servers, host 3 runs the owner of the shards, and
+//! host 4 runs the owner's standby.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -68,22 +68,23 @@ impl Default for Layout<'_> {
 }
 
 impl Nats {
-    /// Starts this many servers that flush each message. Returns `None` if the program is missing.
+    /// Starts `count` servers that flush each message. Returns `None` if nats-server is missing.
     pub(crate) fn start(count: usize) -> Option<Self> {
         Self::start_with(count, "sync_interval: always")
     }
 
-    /// Starts this many servers with `setting` in their JetStream configuration.
+    /// Starts `count` servers with `setting` in their JetStream configuration.
     pub(crate) fn start_with(count: usize, setting: &str) -> Option<Self> {
         Self::start_in(&Layout { count, setting, ..Layout::default() })
     }
 
-    /// Starts this many servers that flush each message, with additional lines of configuration.
+    /// Starts `count` servers that flush each message, with the additional configuration lines
+    /// `guard`.
     pub(crate) fn start_guarded(count: usize, guard: &str) -> Option<Self> {
         Self::start_in(&Layout { count, guard, ..Layout::default() })
     }
 
-    /// Starts servers with this layout. Returns `None` if the program is missing.
+    /// Starts servers with the given layout. Returns `None` if nats-server is missing.
     pub(crate) fn start_in(layout: &Layout<'_>) -> Option<Self> {
         let Layout { count, setting, guard, net, stores } = *layout;
         let program = program()?;
@@ -146,8 +147,8 @@ impl Nats {
         self.servers[index].child = Some(child);
     }
 
-    /// Makes this server run the other release after its next start. A second call switches back to
-    /// the first release.
+    /// Makes server `index` run the other release from its next start on. A second call switches
+    /// back to the first release.
     pub(crate) fn change_release(&mut self, index: usize) {
         let one = &mut self.servers[index];
         one.is_other_release = !one.is_other_release;
@@ -296,7 +297,7 @@ impl Nats {
         })
     }
 
-    /// Returns the number of a stream's first message, and the stream's length in bytes.
+    /// Returns the sequence number of a stream's first message, and the stream's size in bytes.
     pub(crate) fn first_and_bytes(&self, stream: &str) -> (u64, u64) {
         let state = self.servers.iter().find_map(|one| stream_of((&one.host, one.monitor), stream));
         let state = &state.unwrap()["state"];
@@ -312,7 +313,7 @@ impl Nats {
         self.servers[index].child.as_ref().unwrap().id()
     }
 
-    /// Stops a server properly, so that it hands over the streams that it leads.
+    /// Stops a server gracefully, so that it hands over the streams that it leads.
     pub(crate) fn stop(&mut self, index: usize) {
         if let Some(mut child) = self.servers[index].child.take() {
             signal(child.id(), "TERM");

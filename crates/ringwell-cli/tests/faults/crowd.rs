@@ -20,7 +20,7 @@ fn room() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let wanted = CROWD + OTHERS;
     let more = Rlimit { current: Some(wanted), maximum: limit.maximum.map(|it| it.max(wanted)) };
-    // Only root may exceed the hard limit.
+    // Only root may raise the hard limit.
     if setrlimit(Resource::Nofile, more).is_err() {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     }
@@ -42,8 +42,8 @@ fn ten_thousand_kept_connections_are_served_beside_a_load() {
     let mut crowd: Vec<Client> = Vec::new();
     for place in 0..room {
         let mut client = Client::connect(server.address()).unwrap();
-        // Some of the clients send a request now, and some of these send another one later to check
-        // that they are still connected.
+        // A few clients send a request now. Some of them send another one later, to check that they
+        // are still connected.
         if place % 50 == 0 {
             let pool = &pools[usize::try_from(place / 50 % 20).unwrap()];
             assert_ne!(batch::one(&mut client, pool, "crowd").number, 0);

@@ -48,7 +48,7 @@ fn readiness(server: &Server) -> (u16, String) {
 }
 
 /// Makes the disk fail according to `rules`. The server must keep running but store nothing more,
-/// all rows must overflow, and the next process must still have all answered allocations.
+/// and all rows must overflow. The next process must still have all answered allocations.
 fn fail(rules: &[&str]) {
     let mut trial = Trial::new("");
     let server = trial.start();

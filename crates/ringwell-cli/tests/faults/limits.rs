@@ -83,8 +83,8 @@ fn a_start_without_enough_threads_is_one_error_that_says_what_to_do() {
             let refused = Server::try_start(within("sh", &["-c", &script], &site.serve(flags)));
             refused.unwrap_err()
         });
-        // Rust's standard library aborts if there is memory for a thread's stack but not for its
-        // signal stack. Attempts that end this way are skipped.
+        // Rust's standard library aborts the process if there is memory for a thread's stack but
+        // not for its signal stack. Attempts that end this way are skipped.
         let refused = tried.find(|refused| !refused.log.contains("an alternative stack")).unwrap();
         assert_eq!(refused.code, Some(1), "{}", refused.log);
         let advice = refused.log.matches("allow more threads (TasksMax=").count();

@@ -1,5 +1,6 @@
-//! Simulates power cuts. The server's data is on a separate file system, which drops all unflushed
-//! data at once and then fails every operation until it is mounted again.
+//! Simulates power cuts. The server's data is on a separate file system. In a power cut, this file
+//! system drops all unflushed data at once, and then fails every operation until it is mounted
+//! again.
 //!
 //! The tests use ext4's shutdown ioctl for this, on a file system in an image file. They need
 //! permission to mount file systems and to use a loop device.
@@ -88,7 +89,7 @@ fn site_without_flushes(folder: &TempDir) -> Option<(Image, Site)> {
 }
 
 /// The server must detect that unflushed data was lost, although the machine is not rebooted and
-/// the server could not record the failure on the failing disk.
+/// the failing disk could not store a record of the failure.
 #[test]
 fn numbers_answered_without_a_flush_are_held_after_the_file_system_was_mounted_again() {
     let folder = TempDir::new().unwrap();

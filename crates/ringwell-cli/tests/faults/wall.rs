@@ -79,8 +79,8 @@ fn a_wrong_wall_clock_that_is_corrected_does_not_affect_later_look_ups() {
         server.kill();
         let server = start(&site, &wall, 0);
         visit(&server, "right-2");
-        // Tests the earliest and the latest time at which a call to each visitor's number may
-        // arrive.
+        // For each visitor, tests the earliest and the latest time at which a call must be
+        // attributed to that visitor.
         for (at, (id, moment)) in moments.iter().enumerate() {
             let last = moments.get(at + 1).map_or(now_ms(), |(_, next)| next - 500);
             for moment in [*moment, last] {

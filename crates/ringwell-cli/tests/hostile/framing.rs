@@ -119,8 +119,8 @@ pub(crate) fn chunked_bodies(pool: &Pool) -> Vec<Vector> {
         broken("a long extension", &chunks(&body, &format!(";a={}", "b".repeat(20_000)), "")),
         broken("many trailers", &chunks(&body, "", &"x-t: 1\r\n".repeat(2_000))),
         broken("a trailer", &chunks(&body, "", "x-sum: 1\r\n")),
-        // A parser that accepts LF as a line end would end the body after the lone LF, but the HTTP
-        // library used to read on to the next empty line.
+        // A parser that accepts LF as a line end would end the body after the lone LF. Earlier
+        // versions of the HTTP library continued to the next empty line instead.
         broken("LF alone after the last chunk", &format!("0\r\n\n{SMUGGLED}")),
         broken("a trailer that ends with LF alone", &format!("0\r\nx: 1\n\n{SMUGGLED}")),
         broken("a size that is none", "zz\r\nhello\r\n0\r\n\r\n"),

@@ -2,8 +2,7 @@
 
 use super::support::server::Server;
 
-/// Returns the sum, over all shards, of the series of the metric `name` whose lines contain
-/// `label`.
+/// Returns the sum of the metric `name` over all lines that contain `label`.
 pub(crate) fn labelled(server: &Server, name: &str, label: &str) -> u64 {
     let text = server.client().get("/metrics", &[]).unwrap().body;
     let of_name = |line: &&str| line.split('{').next() == Some(name) && line.contains(label);

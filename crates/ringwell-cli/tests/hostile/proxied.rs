@@ -54,7 +54,7 @@ impl Proxy {
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let text = String::from_utf8(made.stdout).unwrap();
-        // These lines are removed, because only root can switch users.
+        // The lines that set a user and a group are removed, because only root can switch users.
         let mine = |line: &&str| !["    user haproxy", "    group haproxy"].contains(line);
         let text: Vec<&str> = text.lines().filter(mine).collect();
         fs::write(path("haproxy.cfg"), text.join("\n") + "\n").unwrap();
@@ -147,7 +147,7 @@ fn requests_through_the_proxy_never_affect_other_clients_answers() {
         let mut stream = TcpStream::connect(&proxy.address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_write_timeout(Some(SOON)).unwrap();
-        // The error is ignored, because the proxy may close the connection before everything is
+        // An error is ignored, because the proxy may close the connection before everything is
         // sent.
         let _ = stream.write_all(&vector.bytes);
         check_bystander(&proxy, pool, vector.name, place);

@@ -44,8 +44,8 @@ impl Raw {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// Sends bytes. Ignores errors: if the server has closed the connection, reading the answer
-    /// detects it.
+    /// Sends bytes. Ignores errors: if the server has closed the connection, the attempt to read
+    /// the answer shows this.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.get_mut().write_all(bytes);
     }

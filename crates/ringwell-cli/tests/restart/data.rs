@@ -1,5 +1,5 @@
 //! The data directory: only one process may use it at a time, only its owner can read it, and it is
-//! flushed even if it existed before.
+//! flushed even if it already existed at startup.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -31,8 +31,8 @@ fn all_below(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// If the lock file was removed, the next process used to create a new lock, and both processes
-/// then served requests.
+/// In earlier versions, if the lock file was removed, a second process could create a new lock
+/// file. Both processes then served requests.
 #[test]
 fn a_server_whose_lock_was_removed_ends_and_admits_no_other_before() {
     let site = Site::new(pools(1, 3, LONG), "");
@@ -62,7 +62,7 @@ fn a_server_whose_lock_was_replaced_ends() {
     assert_eq!(server.wait(Duration::from_secs(10)).code(), Some(1), "{}", server.log());
 }
 
-/// Startup used to block until a writer opened the pipe.
+/// In earlier versions, startup opened a named pipe and blocked until a writer opened it too.
 #[test]
 fn a_named_pipe_in_place_of_a_file_is_refused() {
     let site = Site::new(pools(1, 3, LONG), "");
@@ -133,8 +133,8 @@ fn a_data_directory_accessible_to_others_causes_a_warning() {
     }
 }
 
-/// If an earlier process ended after it created the directory but before it flushed the parent, a
-/// power cut would remove the directory with all its contents.
+/// An earlier process may have created a directory but ended before it flushed the parent
+/// directory. A power cut would then remove the new directory with all its contents.
 #[test]
 fn a_start_flushes_the_names_of_directories_that_are_there() {
     let strace = Command::new("strace").args(["-f", "-qq", "-o", "/dev/null", "true"]).status();
@@ -160,7 +160,7 @@ fn a_start_flushes_the_names_of_directories_that_are_there() {
     drop(server);
 }
 
-/// A log would begin empty, so all answered allocations would be forgotten.
+/// A new log in NATS would be empty, so all allocations in the files would be lost.
 #[cfg(feature = "nats")]
 #[test]
 fn journals_in_files_are_not_replaced_with_a_log() {

@@ -62,7 +62,7 @@ fn damage_behind_the_snapshot_is_found_after_the_start_and_said_everywhere() {
     assert_eq!((ready.status, &ready.json()["histories"][0]), (200, &"damaged".into()));
     let metrics = client.get("/metrics", &[]).unwrap().body;
     assert!(metrics.contains("ringwell_journal_history{shard=\"0\"} 2"), "{metrics}");
-    // A look-up for the time of the damaged allocation names no visitor, but look-ups for other
+    // A look-up for the time of the damaged allocation returns no visitor, but look-ups for other
     // times succeed.
     let past = batch::attribution(&mut client, pool.first, damaged_at + 300).unwrap();
     assert_eq!(past["outcome"], "damaged", "{past}");

@@ -1,8 +1,8 @@
 //! Tests a real Asterisk with `deploy/asterisk-extensions.conf`. `SIPp` acts as both the callers
 //! and the destinations.
 //!
-//! Debian 12 has no Asterisk package, but Debian 11 and sid do. `RINGWELL_ASTERISK` names a folder
-//! with an installation, which root can create with
+//! Debian 12 has no Asterisk package, but Debian 11 and sid do. Set `RINGWELL_ASTERISK` to the path
+//! of a folder with an installation, which root can create with
 //! `debootstrap --variant=minbase --include=asterisk bullseye FOLDER`.
 
 use std::fmt::Write as _;
@@ -40,7 +40,7 @@ struct Asterisk {
 }
 
 impl Asterisk {
-    /// Starts Asterisk. Asterisk reaches telephone numbers through the port `carrier`.
+    /// Starts Asterisk. It sends calls for telephone numbers to the port `carrier`.
     fn start(root: &Path, carrier: u16, changes: &[(&str, String)]) -> Self {
         let (folder, port) = (root.join(&PLACE[1..]), free_port());
         let _ = fs::remove_dir_all(&folder);

@@ -1,8 +1,9 @@
 //! Tests a real `FreeSWITCH` with `deploy/freeswitch.xml`. `SIPp` acts as both the callers and the
 //! destinations.
 //!
-//! Debian has no `FreeSWITCH` package. `RINGWELL_FREESWITCH` names the program, which must have at
-//! least the modules in `MODULES`. Tested with 1.10.12, sofia-sip 1.13.17 and spandsp 0d2e6ac.
+//! Debian has no `FreeSWITCH` package. Set `RINGWELL_FREESWITCH` to the path of the program, which
+//! must have at least the modules in `MODULES`. Tested with 1.10.12, sofia-sip 1.13.17 and spandsp
+//! 0d2e6ac.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +41,7 @@ fn parameters(all: &[(&str, &str)]) -> String {
     all.iter().fold(String::new(), one)
 }
 
-/// Returns the complete configuration. `carrier` is the port through which the switch reaches
+/// Returns the complete configuration. `carrier` is the port to which the switch sends calls for
 /// telephone numbers.
 fn document(port: u16, carrier: u16, bindings: &str, dialplan: &str) -> String {
     let modules = format!("<load module=\"mod_{}\"/>", MODULES.join("\"/><load module=\"mod_"));
@@ -84,8 +85,8 @@ fn document(port: u16, carrier: u16, bindings: &str, dialplan: &str) -> String {
 }
 
 impl FreeSwitch {
-    /// Starts the switch with `deploy/freeswitch.xml`. For each pair in `changes`, replaces the
-    /// first text with the second.
+    /// Starts the switch with `deploy/freeswitch.xml`, in which the first text of each pair in
+    /// `changes` is replaced with the second.
     fn start(folder: &Path, carrier: u16, changes: &[(&str, String)]) -> Self {
         let mut dialplan = DIALPLAN.to_owned();
         for (from, to) in changes {

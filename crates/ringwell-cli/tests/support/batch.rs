@@ -10,7 +10,7 @@ use super::site::{Pool, TOKEN};
 /// The URL path to which batches are sent.
 pub(crate) const BULK: &str = "/api/2013-07-01/bulk.json";
 
-/// One row that a client requests. Its parameters contain `id`, which is also its `request_id`.
+/// One row of a client's batch. Its parameters contain `id`, which is also its `request_id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) pool: u64,

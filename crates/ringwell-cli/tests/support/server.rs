@@ -235,7 +235,7 @@ impl Log {
     }
 }
 
-/// Returns the server's first address if `line` is the log message that the server is serving.
+/// Returns the server's first address if `line` is the log message `serving`.
 fn address_of(line: &str) -> Option<String> {
     let line: Value = serde_json::from_str(line).ok()?;
     let addresses = (line["message"] == "serving").then(|| line["addresses"].as_str())??;

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::server::ringwell;
 
-/// The management token of all tests, and its form in the configuration.
+/// The management token of all tests. The configuration contains its SHA-256 hash.
 pub(crate) const TOKEN: &str = "a-token-of-the-tests-0123456789";
 const TOKEN_SHA256: &str = "af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952";
 
@@ -27,7 +27,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(id: u64, numbers: u64, lifetime: Duration) -> Self {
-        // The ranges do not overlap for the ids and sizes that tests use.
+        // The pools' number ranges do not overlap for the ids and sizes that tests use.
         let first = 2_000_000_000 + id * 100_000;
         Self {
             id,
@@ -93,7 +93,7 @@ impl Site {
 
     /// Creates a site with the data directory `data`.
     pub(crate) fn with_data(folder: TempDir, data: PathBuf, pools: Vec<Pool>, more: &str) -> Self {
-        // Tests need not wait for proxies that poll `/readyz`.
+        // The default drain pause is short, because most tests have no proxy that polls `/readyz`.
         let pause = if more.contains("drain_pause") { "" } else { "drain_pause = \"50ms\"\n" };
         let more = with_small_segments(more);
         let settings = format!(

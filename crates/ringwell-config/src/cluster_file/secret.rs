@@ -50,7 +50,7 @@ pub(super) fn skip(file: &mut Section<'_, '_>) {
     let _ = file.take("secret_file", |_| Ok(()));
 }
 
-/// Reads the secret in a file. A line feed at the end of the file is not part of the secret.
+/// Reads the secret in a file. White space at the end of the file is not part of the secret.
 pub(crate) fn read_file(path: &Path) -> Result<Secret, ValueError> {
     let fault = |what: String| ValueError::new(format!("{}: {what}", path.display()));
     let bytes = read_bytes(path).map_err(|error| {
@@ -66,7 +66,8 @@ pub(crate) fn read_file(path: &Path) -> Result<Secret, ValueError> {
     Secret::parse(secret.trim_ascii_end()).map_err(fault)
 }
 
-/// Returns a warning if other users can read the file that contains the secret.
+/// Returns a warning if users other than the owner and the group can access the file that contains
+/// the secret.
 fn warnings(path: &Path) -> Vec<Fault> {
     let mode = std::fs::metadata(path).map(|metadata| metadata.permissions().mode());
     if mode.is_ok_and(|mode| mode & OTHERS == 0) {

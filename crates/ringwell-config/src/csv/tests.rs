@@ -101,13 +101,13 @@ x,secret,1,1h,8885550100-
         "\
 pools.csv:2: id: must be a whole number; write e.g. 16
 pools.csv:2: ring_pool_key: a ring pool key has 8 to 64 bytes, not 6
-pools.csv:2: lifetime_seconds: must be seconds with at most three decimals; write e.g. 1800
+pools.csv:2: lifetime_seconds: must be a number of seconds with at most three decimals; write e.g. 1800
 pools.csv:2: numbers: a promo number needs ten digits without punctuation, or a + and its country code; this one has 0 bytes; write e.g. 8885550100-8885550149;8885550200
 pools.csv:2: overflow_number: a promo number needs ten digits without punctuation, or a + and its country code; this one has 1 bytes; write e.g. \"8885550142\"
 pools.csv:3: lifetime_seconds: must be at least 1 ms and at most 400 days; write e.g. 1800
 pools.csv:4: lifetime_seconds: is missing
 pools.csv:4: numbers: is missing
-pools.csv:5: has 3 columns, the header has 5
+pools.csv:5: has 3 columns, but the header has 5
 pools.csv:7: numbers: 8885550100 is in ring pool 5 too; a number can be in one pool only
 ",
     );
@@ -124,7 +124,7 @@ id,ring_pool_key,overflow_number,lifetime_seconds,numbers
         "\
 pools.csv:2: ring_pool_key: a ring pool key has 8 to 64 bytes, not 6
 pools.csv:2: lifetime_seconds: must be at least 1 ms and at most 400 days; write e.g. 1800
-pools.csv:2: overflow_number: 8885550100 is also in the pool's rotation, so its calls would be attributed to one visitor
+pools.csv:2: overflow_number: 8885550100 is also in the pool's rotation, so calls to it would be attributed to one visitor
 pools.csv:3: ring_pool_key: a ring pool key has 8 to 64 bytes, not 6
 pools.csv:3: numbers: a promo number needs ten digits without punctuation, or a + and its country code; this one has 0 bytes; write e.g. 8885550100-8885550149;8885550200
 ",
@@ -138,10 +138,10 @@ fn a_csv_file_has_the_required_columns_and_no_others() {
         "\
 pools.csv:1: lifetime_seconds: the column is missing
 pools.csv:1: id: the column occurs twice
-pools.csv:1: lifetime: there is no such column; the columns are id, ring_pool_key, lifetime_seconds, numbers, next_ring_pool_key, overflow_number, first_number, name, network, advertiser, campaign
+pools.csv:1: lifetime: the column is unknown; the columns are id, ring_pool_key, lifetime_seconds, numbers, next_ring_pool_key, overflow_number, first_number, name, network, advertiser, campaign
 ",
     );
-    let none = "there is no such column; the columns are id, ring_pool_key, lifetime_seconds, \
+    let none = "the column is unknown; the columns are id, ring_pool_key, lifetime_seconds, \
         numbers, \
         next_ring_pool_key, overflow_number, first_number, name, network, advertiser, campaign\n";
     // The first line describes a pool, whose key must not be in the log.
@@ -195,7 +195,7 @@ fn faults_name_the_line_whatever_ends_the_lines_before_it() {
             &format!("{bom}{csv}"),
             "\
 pools.csv:4: ring_pool_key: a ring pool key has 8 to 64 bytes, not 5
-pools.csv:6: has 2 columns, the header has 4
+pools.csv:6: has 2 columns, but the header has 4
 pools.csv:8: ring_pool_key: a ring pool key has 8 to 64 bytes, not 5
 ",
         );

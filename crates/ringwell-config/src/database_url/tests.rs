@@ -22,7 +22,8 @@ fn urls_that_the_driver_reads_are_accepted() {
     }
 }
 
-/// If a special character in a password is not percent-encoded, the password seems to end there.
+/// If a special character in a password is not percent-encoded, the password appears to end at that
+/// character.
 #[test]
 fn special_characters_that_are_not_encoded_are_named_without_the_password() {
     for bad in [

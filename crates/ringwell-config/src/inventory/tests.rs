@@ -77,7 +77,7 @@ fn every_fault_of_a_file_of_places_is_reported_with_its_line_and_field() {
          places.csv:5: code: is a toll-free area code, which has no location\n\
          places.csv:6: code: must be five digits\n\
          places.csv:7: code: occurs twice\n\
-         places.csv:8: has 4 columns, the header has 5\n"
+         places.csv:8: has 4 columns, but the header has 5\n"
     );
     assert_eq!(places.len(), (0, 1));
     fs::write(&path, "kind,code,state,lat,longitude\n").unwrap();

@@ -50,7 +50,7 @@ fn each_field_of_a_pool_is_checked() {
     }
     check_line(
         "lifetime = \"1us\"",
-        &at(6, "lifetime: must be whole milliseconds; write e.g. \"10ms\""),
+        &at(6, "lifetime: must be a whole number of milliseconds; write e.g. \"10ms\""),
     );
     check_line(
         "numbers = []",
@@ -82,7 +82,7 @@ fn each_field_of_a_pool_is_checked() {
         "overflow_number = \"8885550100\"",
         &at(
             8,
-            "overflow_number: 8885550100 is also in the pool's rotation, so its calls would be \
+            "overflow_number: 8885550100 is also in the pool's rotation, so calls to it would be \
              attributed to one visitor",
         ),
     );
@@ -147,7 +147,7 @@ fn seconds_make_a_lifetime_too() {
     assert_eq!(with("0.01"), Ok(Millis(10)));
     let said = |text| Err(format!("ringwell.toml:6: ring_pool[0].lifetime_seconds: {text}\n"));
     assert_eq!(with("0"), said("must be at least 1 ms and at most 400 days; write e.g. 1800"));
-    let form = "must be seconds with at most three decimals; write e.g. 1800";
+    let form = "must be a number of seconds with at most three decimals; write e.g. 1800";
     assert_eq!(with("-1"), said(form));
     assert_eq!(with("0.0001"), said(form));
     assert_eq!(with("\"30m\""), said("must be a number, is text; write e.g. 1800"));
@@ -159,7 +159,7 @@ fn faults_between_pools_are_reported_at_the_later_one() {
     check(
         &format!("{GOOD}{pool}"),
         "ringwell.toml:15: ring_pool[1].overflow_number: 8885550149 is also in the pool's \
-         rotation, so its calls would be attributed to one visitor\n",
+         rotation, so calls to it would be attributed to one visitor\n",
     );
     let pool = GOOD.replace("\ndata = \"/data\"", "");
     check(

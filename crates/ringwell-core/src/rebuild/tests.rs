@@ -95,8 +95,8 @@ impl Rig {
                 let grant = self.shard.release(self.now, slot, since, self.position());
                 self.relocked(grant, true);
             }
-            // A number whose lockout has ended is not extended, because its visitor may be known or
-            // unknown.
+            // A lockout that has ended is not extended, because the number's visitor may be known
+            // or unknown by then.
             Step::Extend(slot) if self.shard.slots()[slot as usize].is_free(self.now) => {}
             Step::Extend(slot) => {
                 let grant = self.shard.extend(self.now, slot, self.position());
@@ -250,7 +250,7 @@ proptest! {
     #[test]
     fn the_records_of_a_removed_pool_return_with_it(steps in steps()) {
         let mut rig = Rig::new();
-        // A hold of all pools covers only the pools that exist.
+        // Leaves out holds of all pools.
         let is_of_all = |step: &&Step| matches!(step, Step::Hold { pool: None, .. });
         rig.run(steps.iter().filter(|step| !is_of_all(step)));
         let mut rebuild = Rebuild::new(vec![spec(0)]);
@@ -331,9 +331,9 @@ fn after_a_restart_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [3, 2, 1, 0, 4]);
 }
 
-/// A shard hands out a number at time 100. The number moves to another shard of the node at 150.
-/// Later it moves back, and its visitor keeps it until 400. The node stops while the pool moves to
-/// the other shard for the second time.
+/// A shard hands out a number at time 100. At 150, the number's pool moves to another shard of the
+/// node. Later the pool moves back, and the visitor keeps the number until 400. The node stops
+/// while the pool moves to the other shard for the second time.
 #[test]
 fn for_one_allocation_the_shard_with_the_longer_lockout_wins() {
     let pool = spec(0).id;
@@ -415,7 +415,8 @@ fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
 }
 
 /// An earlier startup lengthened the lockout by less than this startup does, and the visitor then
-/// extended it. The end in the record of that extension is therefore earlier than the known end.
+/// extended it. The record of that extension therefore contains an earlier end than the one that
+/// this startup has set.
 #[test]
 fn a_visitor_keeps_a_number_whose_lockout_was_lengthened_beyond_its_next_end() {
     let visitor = Some(VisitorId([1; 16]));

@@ -1,4 +1,4 @@
-//! Compares adding, changing and removing pools with a model that has numbers but no slots.
+//! Tests adding, changing and removing pools against a model that has numbers but no slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 

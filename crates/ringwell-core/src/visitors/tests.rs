@@ -1,4 +1,4 @@
-//! Compares visitors with a plain list of holders and numbers.
+//! Compares the map of visitors with a plain list of slots and their visitors.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Tests of look-ups and of the rules between pools.
+//! Tests look-ups and the detection of conflicts between pools.
 
 use proptest::prelude::*;
 use ringwell_core::{Millis, NumberRange};

@@ -1,4 +1,4 @@
-//! Keys in requests and in messages.
+//! Tests that a key matches only itself, and that no message shows a key.
 
 use proptest::prelude::*;
 

@@ -23,7 +23,7 @@ fn good() -> PoolFields {
     }
 }
 
-/// The faults of the good pool after `change`.
+/// Applies `change` to the fields from `good`, and returns the faults, one per line.
 fn check(change: impl FnOnce(&mut PoolFields)) -> String {
     let mut fields = good();
     change(&mut fields);
@@ -74,7 +74,7 @@ fn a_number_is_in_rotation_once() {
 fn an_overflow_number_is_not_in_rotation() {
     assert_eq!(
         check(|p| p.overflow = Some(number(18_885_550_149))),
-        "overflow_number: 8885550149 is also in the pool's rotation, so its calls would be \
+        "overflow_number: 8885550149 is also in the pool's rotation, so calls to it would be \
          attributed to one visitor\n"
     );
     assert_eq!(check(|p| p.overflow = None), "");

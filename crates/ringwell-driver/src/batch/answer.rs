@@ -1,4 +1,5 @@
-//! The common path of every request for numbers: bulk, single, and pages.
+//! The code path that all requests for numbers share: bulk requests, single requests, and requests
+//! from web pages.
 //!
 //! These requests differ only in how their rows are read and how the answer is rendered.
 
@@ -63,7 +64,7 @@ pub async fn answer<P: Platform, T, E>(
     }
     shard.stats.answered(kind, flight.job().batch.rows().len());
     flight.answered();
-    // Makes the memory available to the next batch while it is still in the cache.
+    // Makes the batch's memory, which is still in the cache, available to the next batch.
     drop(flight);
     if !has_waited && let Some(_held) = HeldAnswer::new(&shard.held_answers) {
         // First processes the other requests that have arrived, so that a waiting client is woken

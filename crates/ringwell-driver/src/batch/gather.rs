@@ -3,8 +3,8 @@
 //! The shard that received the batch asks the other owners first, so that they work concurrently.
 //! It then serves its own rows, and waits for the journal and the other owners, but not beyond the
 //! batch's deadline. Rows that are unanswered at the deadline overflow; the batch never fails as a
-//! whole. Invariant: if the answer to an allocation is not sent, the allocation is undone, unless
-//! another visitor may have seen its number since.
+//! whole. Invariant: if the answer that contains an allocation is not sent, the allocation is
+//! undone, unless another visitor may have seen its number since.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -25,8 +25,8 @@ use crate::shard::Shard;
 use crate::watch::{Served, Watch};
 
 /// The part of a batch's remaining time that is kept in reserve while the batch waits for unknown
-/// pools: one part in `LEFT_FOR_OTHERS`. During the reserved time, rows of the pools that have
-/// arrived are requested, and the answer is sent.
+/// pools: one part in `LEFT_FOR_OTHERS`. During the reserved time, the rows whose pools have
+/// arrived are sent to the owners, and the batch is answered.
 const LEFT_FOR_OTHERS: u32 = 8;
 
 /// The buffers for one batch's rows, reused for the next batch.
@@ -53,8 +53,8 @@ struct Remote {
     reply: Option<oneshot::Receiver<PeerAnswer>>,
 }
 
-/// A batch that is being answered. If dropped before [`InFlight::answered`], it releases its
-/// numbers.
+/// A batch that is being answered. If dropped before [`InFlight::answered`] is called, it releases
+/// its numbers.
 pub(super) struct InFlight<P: Platform> {
     shard: Rc<Shard<P>>,
     /// Boxed, so that moving it is cheap.
@@ -83,12 +83,12 @@ impl<P: Platform> InFlight<P> {
     }
 
     /// The rows. The job is present from `new` until `drop`.
-    #[expect(clippy::expect_used, reason = "only drop empties the option")]
+    #[expect(clippy::expect_used, reason = "the job is present until `drop`")]
     pub(super) fn job(&mut self) -> &mut Job {
         self.job.as_mut().expect("a batch in flight has a job")
     }
 
-    /// Sends each owner its rows.
+    /// Sends the other owners their rows, and serves this shard's rows.
     pub(super) fn start(&mut self, terms: &Terms) {
         let shard = Rc::clone(&self.shard);
         let job = self.job();
@@ -113,8 +113,8 @@ impl<P: Platform> InFlight<P> {
 
     /// Waits until all rows are answered and durable or the deadline has passed. Returns whether it
     /// had to wait. If the deadline is missed by more than [`rows::LATE_MAX`], all rows overflow.
-    /// Otherwise an answer that is ready when it is polled would count as in time, however late it
-    /// is polled.
+    /// Without this check, an answer that is ready when it is polled would count as in time,
+    /// however late the poll is.
     pub(super) async fn finish(&mut self, terms: &Terms) -> bool {
         let has_waited = self.wait(terms).await;
         let is_late = self.shard.platform.moment() > terms.deadline + rows::LATE_MAX;
@@ -193,8 +193,8 @@ impl<P: Platform> InFlight<P> {
         }
     }
 
-    /// Asks the shard's source for the pools that are missing from the directory. The rows of the
-    /// pools that the source finds are then requested like all others.
+    /// Asks the shard's source for the pools that are missing from the directory. If the source
+    /// finds a pool, the pool's rows are then sent to its owner.
     async fn learn_unknown(&mut self, terms: &Terms) {
         let shard = Rc::clone(&self.shard);
         let Some(source) = &shard.source else { return };
@@ -215,7 +215,7 @@ impl<P: Platform> InFlight<P> {
         self.job().ask_unknown(&shard.directory(), &shard.peers, terms);
     }
 
-    /// Requests rows of moved pools once more, from their owners according to the newest map.
+    /// Sends the rows of moved pools again, to the pools' owners according to the newest map.
     async fn redirect(&mut self, terms: &Terms) {
         let Some(refused) = self.job().first_moved() else { return };
         let shard = Rc::clone(&self.shard);
@@ -234,8 +234,8 @@ impl<P: Platform> InFlight<P> {
         shard.withdraw(&unanswered);
     }
 
-    /// Makes all rows overflow. Used if this thread was delayed and the answer would be sent too
-    /// late, because a short lockout may be over by then.
+    /// Makes all rows overflow. Used if this thread was delayed and the answer would be late: by
+    /// then, a short lockout may be over.
     fn give_up_all(&mut self) {
         self.release_all();
         self.job().refuse_all(Refusal::Late);
@@ -311,7 +311,7 @@ impl Job {
             let Some(allocated_at) = remote.answered_at else { continue };
             let outcomes = remote.rows.iter().map(|row| &self.outcomes[usize::from(*row)]);
             let numbers = outcomes.filter_map(|outcome| Unanswered::new(outcome, allocated_at));
-            // If the queue is full, the numbers stay locked until their lockouts end.
+            // If the owner's queue is full, the numbers stay locked until their lockouts end.
             let _ = peers.send(remote.shard, Message::Unanswered(numbers.collect()));
         }
         self.outcomes_of(own).filter_map(|outcome| Unanswered::new(outcome, now)).collect()
@@ -352,7 +352,7 @@ impl Job {
         rows.filter_map(|row| row.ask.as_ref().ok().map(|ask| ask.pool))
     }
 
-    /// Looks up the unknown pools again. If a pool is found, its rows are requested from its owner.
+    /// Looks up the unknown pools again. If a pool is found, its rows are sent to its owner.
     fn ask_unknown(&mut self, directory: &Directory, peers: &Peers, terms: &Terms) {
         let text = self.batch.text().clone();
         let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
@@ -380,8 +380,8 @@ impl Job {
         })
     }
 
-    /// If rows were refused as moved, requests them again from their current owners. Returns
-    /// `false` if no row has a new owner.
+    /// If rows were refused as moved, sends them to their current owners. Returns `false` if no row
+    /// has a new owner.
     fn ask_again(&mut self, directory: &Directory, peers: &Peers, terms: &Terms) -> bool {
         let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
         let rows = (0..).zip(self.batch.rows()).zip(&mut self.plans).zip(&self.outcomes);

@@ -17,12 +17,12 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::rows::spec;
 
-/// Returns the state, as this node has recorded it, of each number that is in a pool of `buckets`
-/// in `directory` or was handed out from such a pool earlier. The numbers must already have left
-/// those pools.
+/// Returns this node's recorded states of the numbers of `buckets`: those that are in pools of
+/// these buckets according to `directory`, and those that were handed out from such pools earlier.
+/// Call this only after the shards have removed the pools.
 ///
 /// # Errors
-/// [`ChangeError::Shard`].
+/// [`ChangeError::Shard`] or [`ChangeError::Stopping`].
 pub async fn known<P: Platform>(
     platform: &P,
     node: &Node,
@@ -38,10 +38,10 @@ pub async fn known<P: Platform>(
 }
 
 /// Like [`known`], but for a next owner on another node. Also returns the holds that the next owner
-/// must apply because the history of some numbers is in doubt; see [`Facts::settle_apart`].
+/// must apply because the history of some numbers may be incomplete; see [`Facts::settle_apart`].
 ///
 /// # Errors
-/// [`ChangeError::Shard`].
+/// [`ChangeError::Shard`] or [`ChangeError::Stopping`].
 pub async fn known_apart<P: Platform>(
     platform: &P,
     node: &Node,

@@ -19,11 +19,11 @@ use crate::shard::Shard;
 /// Processing this many takes about 10 µs.
 const PIECE_NUMBERS: u64 = 1024;
 
-/// Like [`PIECE_NUMBERS`], but for numbers that are in no rotation.
+/// Like [`PIECE_NUMBERS`], but for numbers that are not in rotation.
 const PIECE_RETIRED: usize = 1024;
 
-/// The maximum length of a piece of a range that is searched before the next batch is served. The
-/// shard has a state for only a few numbers of such a range.
+/// The maximum length of one piece when a range of numbers is searched. Batches are served between
+/// the pieces. The shard has states for only a few numbers in a range.
 const PIECE_NUMBERS_MAX: u32 = 1024;
 
 /// The maximum number of remembered answers that are processed before the next batch is served.
@@ -139,7 +139,7 @@ async fn hold_buckets<P: Platform>(shard: &Shard<P>, holds: &BucketHolds) -> Ste
     StepResult::Taken
 }
 
-/// Gives way to batches after every [`PIECE_RETIRED`] entries.
+/// Yields to waiting batches after every [`PIECE_RETIRED`] entries.
 async fn pause_at<P: Platform>(shard: &Shard<P>, place: usize) {
     if place % PIECE_RETIRED == PIECE_RETIRED - 1 {
         shard.platform.turn().await;
@@ -184,8 +184,8 @@ async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Re
 }
 
 /// Returns the states that the shard has recorded for numbers that are not in its rotation and were
-/// last handed out from pools of these buckets. These numbers may have left their pools since the
-/// other shards reported.
+/// last in pools of these buckets. The ranges of these pools need not contain all of these numbers,
+/// because numbers may have left the pools.
 async fn of_buckets<P: Platform>(shard: &Shard<P>, buckets: &[u16]) -> Vec<Retired> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {

@@ -19,13 +19,13 @@ use crate::message::{PeerAnswer, PeerRows, Unanswered};
 use crate::platform::{Moment, Net, Path, Platform, Trouble};
 use crate::shard::unanswered;
 
-/// The time that must remain until a batch's deadline when the rows' answer arrives, so that the
-/// batch's own answer can be completed and sent.
+/// The time reserved before a batch's deadline: after the answer to the rows arrives, the answer to
+/// the batch must still be completed and sent.
 const MARGIN: Duration = Duration::from_millis(5);
 
-/// The longest time to wait for a late answer in order to return its numbers. A suspended node
-/// reads its requests when it resumes, and cannot determine their age. Each wait occupies a
-/// connection, but there is at most one wait for each request that the window allowed.
+/// The longest time to wait for a late answer in order to return its numbers. A node that was
+/// suspended answers old requests when it resumes, because it cannot determine their age. Each wait
+/// occupies a connection, but there is at most one wait for each request that the window allowed.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
 /// The time limit for returning numbers.
@@ -37,7 +37,7 @@ const MANAGEMENT_MAX: Duration = Duration::from_secs(5);
 type Answered = Result<Bytes, Trouble>;
 
 impl<P: Platform> Link<P> {
-    /// Accepts rows. The rows are sent at once, wait for a slot in the window, or overflow.
+    /// Accepts rows. The rows are sent at once, wait until the window admits them, or overflow.
     pub(super) fn take(self: Rc<Self>, rows: PeerRows) {
         let admission = self.window.borrow_mut().ask(self.now());
         match admission {
@@ -86,9 +86,9 @@ impl<P: Platform> Link<P> {
             Box::pin(link.net.call_traced(Path::Rows, body, rows.traced));
         let (answer, was_told_slow) = self.wait(&mut call, begun, limit).await;
         let took = self.platform.moment().since(begun);
-        // A result is void if it shows nothing about the speed of the other node: either a timer
-        // woke this thread late, after the answer had arrived, or the client's deadline was shorter
-        // than the limit for links.
+        // A result is void if it shows nothing about the speed of the other node. This is the case
+        // if a timer woke this thread late, after the answer had arrived. It is also the case if
+        // the batch's deadline left less time than the limit for slow answers.
         let is_void = match answer {
             Some(Ok(_)) => !was_told_slow && took > self.pacing.slow,
             Some(Err(_)) => false,
@@ -156,7 +156,7 @@ impl<P: Platform> Link<P> {
             }
             Err(error) => {
                 let shard = self.neighbour.shard;
-                tracing::warn!(shard, %error, "another node's answer cannot be read");
+                tracing::warn!(shard, %error, "another node's answer could not be decoded");
                 self.net.close();
                 refuse(rows, Refusal::Unreachable);
             }
@@ -171,9 +171,9 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Releases numbers that no client has seen. The numbers of repeatable rows are returned
-    /// separately, because a node that reads only frames up to version 2 refuses them, and they
-    /// then stay locked.
+    /// Releases numbers that no client has seen. The numbers of repeatable rows are returned in a
+    /// separate request. A node that reads only frames up to version 2 refuses this request, so
+    /// these numbers stay locked.
     pub(super) async fn give_back(&self, numbers: &[Unanswered]) {
         let (kept, others): (Vec<_>, Vec<_>) = numbers.iter().partition(|it| it.is_kept);
         self.give_back_some(&others, false).await;

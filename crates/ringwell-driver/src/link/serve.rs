@@ -280,8 +280,8 @@ fn check_shard(node: &Node, shard: u16) -> Result<(), Refused> {
     ))
 }
 
-/// Refuses while the node is starting, because it must first ask the other nodes whether it may
-/// hand out numbers.
+/// Refuses requests while the node is starting, because the node must first ask the other nodes
+/// whether it may hand out numbers.
 fn check_phase(node: &Node) -> Result<(), Refused> {
     if node.phase() == Phase::Starting {
         return Err((SERVICE_UNAVAILABLE, "the node is starting".to_owned()));

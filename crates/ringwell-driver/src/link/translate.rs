@@ -133,9 +133,9 @@ impl ReleaseJson {
     }
 }
 
-/// The known history of a number in the form that is sent between nodes: `null` if it was never
-/// held. Members that older nodes do not recognize are omitted if they contain no information, so
-/// that these nodes can read most answers.
+/// The known history of a number in the form that is sent between nodes: `null` if there is nothing
+/// to report. Members that older releases do not recognize are omitted if they contain no
+/// information, so that nodes with these releases can read most answers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum PastJson {
@@ -143,13 +143,14 @@ pub(super) enum PastJson {
     None(NoHolderJson),
 }
 
-/// The answer if there is no holder, with everything else that is known. Older nodes ignore all
-/// members but `missing`.
+/// The answer if there is no holder, with everything else that is known. Nodes with older releases
+/// ignore all members but `missing`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct NoHolderJson {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<MissingJson>,
-    /// The time of the oldest known allocation after the requested time, if another shard made it.
+    /// The time of the oldest known allocation after the requested time, if another shard made it
+    /// or if its wall-clock time is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later: Option<u64>,
     /// A wall-clock time by which the allocation at `later` had already been made. Present only if
@@ -230,7 +231,7 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     let Past { held, missing, is_doubted, lost_until, later, next, overflow_until, .. } = past;
     let missing = missing.map(MissingJson::from);
     let by = past.later_by;
-    // Older nodes would take `later` for the newest allocation.
+    // Nodes with older releases would take `later` for the newest allocation.
     let (later, anyway) = if past.is_later_sure { (None, later) } else { (later, None) };
     let times = [lost_until, later, anyway, by, next, overflow_until].map(|at| at.map(|at| at.0));
     let [lost_until, later, later_anyway, later_by, next, overflow_until] = times;

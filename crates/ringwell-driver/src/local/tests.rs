@@ -92,7 +92,7 @@ fn run_shares_turns_with_the_tasks_that_it_waits_for() {
     assert_eq!(executor.run(std::future::pending::<()>()), None);
 }
 
-/// Across runs, the work keeps the waker of its first poll, as a task that waits for a group does.
+/// The work registers a waker only in the first run, like a task that waits for a journal group.
 #[test]
 fn work_that_goes_on_in_another_run_is_still_woken() {
     let executor = Executor::new();
@@ -104,8 +104,8 @@ fn work_that_goes_on_in_another_run_is_still_woken() {
     assert_eq!(executor.run(work), Some(Ok(())));
 }
 
-/// A value that sends a message, spawns a task and wakes one when it is dropped, as the destructors
-/// of batches do.
+/// A value whose destructor sends a message, spawns a task and wakes a task, as the destructors of
+/// batches do.
 struct Lively(Executor, mpsc::Sender<()>, Log);
 
 impl Drop for Lively {
@@ -185,7 +185,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     prop::collection::vec(deed, 0..8)
 }
 
-/// Performs `deeds`. Any `Wake` ends a `Wait`.
+/// Performs `deeds`. A `Wake` in any task ends a `Wait`.
 fn task(
     executor: Executor,
     notify: Rc<tokio::sync::Notify>,

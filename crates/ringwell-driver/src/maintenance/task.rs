@@ -1,4 +1,4 @@
-//! The task for a shard's maintenance: it adds ticks, takes snapshots and drops old segments.
+//! The task for a shard's maintenance: it records the time, takes snapshots and drops old segments.
 
 use std::fmt::Display;
 use std::rc::Rc;
@@ -34,7 +34,7 @@ type Trouble = String;
 
 const NO_WRITES: &str = "the journal does not accept writes";
 
-/// Adds ticks, takes snapshots and drops old segments until the thread ends.
+/// Records the time, takes snapshots and drops old segments until the thread ends.
 pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
     let settings = thread.node.config.journal.clone();
     let span = Some(Millis(settings.history_age.0 / 8));
@@ -118,8 +118,8 @@ impl Wall {
         if is_apart && !self.is_apart {
             tracing::warn!(
                 wall_ahead_ms,
-                "the wall clock was set: it differs from this server's time. Lockouts are not \
-                affected; look-ups use the wall clock"
+                "the wall clock was set, and now differs from this server's time. Lockouts are \
+                not affected; look-ups use the wall clock"
             );
         } else if !is_apart && self.is_apart {
             tracing::info!(wall_ahead_ms, "the wall clock matches this server's time again");
@@ -136,7 +136,7 @@ fn report<P: Platform>(
 ) {
     let Err(trouble) = outcome else { return };
     if let Some(left_out) = throttle.pass(thread.platform.moment().0) {
-        tracing::warn!(shard = thread.id, trouble, left_out, "{what}: this will be tried again");
+        tracing::warn!(shard = thread.id, trouble, left_out, "{what}: trying again later");
     }
     thread.note_failure(trouble);
 }

@@ -24,8 +24,8 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::{Leaving, ServedMap};
 
-/// The maximum number of promo numbers or answers in one request, which is then about 50 KB long.
-/// The actual limit is lower if the next owner accepts less.
+/// The maximum number of promo numbers or answers in one request. A request of this size is about
+/// 50 KB long. The actual limit is lower if the next owner accepts only smaller requests.
 const PIECE: usize = 512;
 
 /// The maximum size of one bucket in a request, in bytes: its index, its owner and its hold.
@@ -72,13 +72,13 @@ pub async fn give<P: Platform>(
         let (version, digest) = (owners.version(), digest(&directory, &buckets));
         let prepare = Prepare { shard: to, version, buckets: buckets.clone(), digest };
         let prepared = post(peers, to, Path::Prepare, &prepare).await.map_err(not_taken)?;
-        // A node that runs an older release confirms that it can take the buckets, but reports no
-        // size.
+        // A node that runs an older release confirms that it can take the buckets, but does not
+        // report the maximum size of a request.
         let prepared = serde_json::from_slice::<Prepared>(&prepared).ok();
         let body_bytes = prepared.map(|prepared| prepared.body_bytes);
         if buckets.len() * BUCKET_BYTES + PIECE_BYTES_MIN > at_once(node, body_bytes) {
-            let reason = "its limits.body_bytes is too small for this many buckets: move fewer, or \
-                          raise it";
+            let reason = "the node's limits.body_bytes is too small for this many buckets: move \
+                          fewer buckets, or raise this limit";
             return Err(not_taken(reason.to_owned()));
         }
         let (holds, _) = holds(node, peers, &buckets).await?;
@@ -204,8 +204,8 @@ fn check<P: Platform>(
 }
 
 /// Returns the held pools of `buckets`, each with the end of its hold. If a shard holds all its
-/// pools, all pools of `buckets` are returned. The second value is the end of that hold, which also
-/// applies to pools that are not listed yet.
+/// pools, all pools of `buckets` are returned. The second value is the end of that hold, or zero if
+/// there is none. The hold also applies to pools that are added later.
 async fn holds(
     node: &Node,
     peers: &Peers,
@@ -243,8 +243,8 @@ async fn deliver<P: Platform>(
 ) -> Result<usize, String> {
     let owners = node.owners().ok_or("this server is not a node of a cluster")?;
     let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
-    // If the taker has since moved some of the buckets to another shard, it had accepted them, but
-    // its answer was lost.
+    // Skips buckets that the taker accepted and has since moved to another shard. The taker's
+    // answer to this node was lost.
     let buckets = leaving.buckets.iter().filter_map(owner);
     let buckets: Vec<_> = buckets.filter(|(_, owner)| owner.shard == leaving.to).collect();
     let still: Vec<u16> = buckets.iter().map(|(bucket, _)| *bucket).collect();
@@ -286,10 +286,10 @@ async fn deliver<P: Platform>(
     let gaps = node.gaps().of(&still);
     let take = Take { version, buckets, holds: bucket_holds, gaps };
     if let Err(reason) = post(peers, leaving.to, Path::Take, &take).await {
-        // The buckets may have moved on from the taker.
+        // The taker may have moved the buckets to another shard.
         learn_from(platform, node, peers, leaving.to).await;
-        // This node may also have taken the buckets back but have no record of that, because the
-        // taker's answer or the record was lost.
+        // This node may also have asked to take the buckets back. In that case, the taker agreed,
+        // but its answer, or this node's record of it, was lost.
         let is_back = still.iter().any(|bucket| node.is_claimed(*bucket));
         if is_back && !planted(Bug::AbortNotCompleted) {
             take_back(platform, node, peers, leaving).await.map_err(|error| error.to_string())?;

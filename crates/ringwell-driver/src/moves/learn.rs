@@ -1,10 +1,10 @@
-//! Exchanges the owners of buckets between nodes: after a move, when a node refuses rows of moved
+//! Exchanges copies of the owners between nodes: after a move, when a node refuses rows of moved
 //! buckets, and when a node starts.
 //!
 //! A node whose data is from before a move would serve buckets that it has since given away. Every
 //! node therefore asks the other nodes for the present owners before it serves. If a node learns
 //! only later that buckets have moved away, it stops serving them. The owners of these buckets then
-//! hold the pools until all lockouts that began on the outdated node must have ended. Source:
+//! hold their pools long enough for all lockouts that began on the outdated node to end. Source:
 //! docs/spec/cluster.md, "Data from before a move".
 
 use std::sync::Arc;
@@ -25,15 +25,16 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::{FileError, ServedMap};
 
-/// The time limit for an exchange of owners. A node that does not answer within this time gets the
-/// owners later, when it sends rows that are refused.
+/// The time limit for an exchange of copies of the owners with another node. A node that does not
+/// answer within this time gets the owners later, when it sends rows that are refused.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The time limit for an exchange in which an owner must hold buckets. Longer than [`PATIENCE`],
-/// because an owner asks the other nodes about numbers before it confirms that it holds buckets.
+/// The time limit for an exchange if the other node may have to hold buckets before it answers.
+/// Longer than [`PATIENCE`], because that node first asks the remaining nodes for the lockouts of
+/// the numbers in these buckets.
 const HOLD_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Exchanges the owners of buckets with every other node. If a node cannot be reached, it gets the
+/// Exchanges copies of the owners with every other node. If a node cannot be reached, it gets the
 /// owners later.
 pub fn announce_owners<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) {
     for shard in others(node) {
@@ -79,7 +80,7 @@ async fn ask_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) ->
     away
 }
 
-/// Returns one shard of each other node.
+/// Returns one shard of every other node.
 fn others(node: &Node) -> Vec<u16> {
     let membership = node.membership.iter();
     membership.flat_map(Membership::first_shards_of_others).collect()
@@ -193,9 +194,10 @@ async fn learn_now<P: Platform>(
     Learnt { has_learnt, held }
 }
 
-/// Records the buckets that this node took over before it lost its data. No move can bring them
-/// back: only their owner can move them, and according to the other nodes, this node is their
-/// owner. But look-ups must take into account that the buckets' numbers were here.
+/// Records the buckets that this node took over before it lost its data. No move can bring these
+/// buckets back to this node: only their owner can move them, and according to the other nodes,
+/// this node is already their owner. Look-ups must take into account that the buckets' numbers were
+/// here.
 fn note_claims(node: &Node, known: &Owners, received: &Owners) {
     let claimed = known.claimed_by(received, |shard| node.is_own(shard));
     let is_new = !planted(Bug::OwnGapsForgotten) && node.add_claimed(&claimed);

@@ -26,7 +26,7 @@ use crate::store::{Gaps, ServedMap};
 /// # Errors
 /// The reason for a refusal, as text for the operator who moves the buckets.
 pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
-    let owners = node.owners().ok_or("it is not a node of a cluster")?;
+    let owners = node.owners().ok_or("that server is not a node of a cluster")?;
     if !node.is_own(wanted.shard) {
         return Err(format!("shard {} does not belong to that node", wanted.shard));
     }
@@ -35,7 +35,7 @@ pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
         return Err(format!("the cluster files differ: version {own} there, {other} here"));
     }
     if node.phase() != Phase::Serving {
-        return Err("it is starting or stopping".to_owned());
+        return Err("the node is starting or stopping".to_owned());
     }
     let mut journals = node.journals();
     if !journals.any(|(shard, state)| shard == wanted.shard && state == JournalState::Writing) {
@@ -196,10 +196,10 @@ async fn take_now<P: Platform>(
 ) -> Result<(), String> {
     if node.phase() != Phase::Serving {
         // Holds that result from a new cluster file are not recorded until the node serves.
-        return Err("it is starting or stopping".to_owned());
+        return Err("the node is starting or stopping".to_owned());
     }
     let _one = node.changes.lock().await;
-    let mut owners = node.owners().ok_or("it is not a node of a cluster")?;
+    let mut owners = node.owners().ok_or("that server is not a node of a cluster")?;
     if owners.version() != take.version {
         return Err("the cluster files differ".to_owned());
     }
@@ -214,8 +214,8 @@ async fn take_now<P: Platform>(
         taken += usize::from(owners.take(*bucket, Owner { moves, ..*owner }));
     }
     if taken == 0 {
-        // Either the buckets were accepted earlier and the answer to that request was lost, or they
-        // no longer belong to this node.
+        // Either an earlier request already handed the buckets over but its answer was lost, or the
+        // buckets no longer belong to this node.
         let own = |bucket| owners.get(bucket).is_some_and(|owner| node.is_own(owner.shard));
         let is_gone = take.buckets.iter().any(|(bucket, _)| !own(*bucket));
         return if is_gone {
@@ -273,10 +273,10 @@ async fn abandon_now<P: Platform>(
     back: &Take,
 ) -> Result<(), String> {
     if node.phase() != Phase::Serving {
-        return Err("it is starting or stopping".to_owned());
+        return Err("the node is starting or stopping".to_owned());
     }
     let _one = node.changes.lock().await;
-    let mut owners = node.owners().ok_or("it is not a node of a cluster")?;
+    let mut owners = node.owners().ok_or("that server is not a node of a cluster")?;
     if owners.version() != back.version {
         return Err("the cluster files differ".to_owned());
     }
@@ -288,13 +288,13 @@ async fn abandon_now<P: Platform>(
     for (bucket, owner) in &back.buckets {
         let known = owners.get(*bucket).ok_or("there is no such bucket")?;
         if node.is_own(owner.shard) || (known.moves < owner.moves && node.is_own(known.shard)) {
-            return Err("it has accepted them, and the move is about to end".to_owned());
+            return Err("the node has accepted the buckets; the move is about to end".to_owned());
         }
-        // An owner equal to `owner` is not enough: a later move or a new cluster file may have set
-        // it.
+        // An owner equal to `owner` does not prove that the bucket was given back before: a later
+        // move or a new cluster file may have set that owner.
         let is_same = known == *owner && is_known(*bucket, owner);
         if known.moves >= owner.moves && !is_same {
-            return Err("it has accepted them, and they have moved on since".to_owned());
+            return Err("the node has accepted the buckets; they have moved on since".to_owned());
         }
         learnt += usize::from(owners.take(*bucket, *owner));
     }

@@ -9,7 +9,8 @@ use super::Node;
 
 impl Node {
     /// Returns the buckets that this node may have served although they already belonged to another
-    /// node, except for buckets whose pools that node now holds.
+    /// node. Once the owner of such a bucket holds the bucket's pools, the bucket is no longer
+    /// returned.
     #[must_use]
     pub fn stale(&self) -> Vec<u16> {
         let stale = self.stale.read().unwrap_or_else(PoisonError::into_inner);

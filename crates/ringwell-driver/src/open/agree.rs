@@ -53,9 +53,10 @@ pub fn agree<F: Files>(
     let now = clocks.shard(reading.since_boot);
     for read in reads.iter_mut() {
         // All shards of a process share one time, which continues from the newest recorded time.
-        // Adopted lockouts, and the holds that result from doubts, are counted from this time, even
-        // if a clock was set back. Adopted lockouts are lengthened by an amount that the shard's
-        // own journal does not show.
+        // Adopted lockouts, and the holds of shards whose history is in doubt, are counted from
+        // this time, even if a clock was set back. If the remaining time of lockouts is uncertain,
+        // `resume` lengthens them. This must be done before other shards adopt these lockouts,
+        // because the journals of the other shards do not show by how much to lengthen them.
         read.restore.resume(clocks, now, &read.recovered.tip);
     }
     adopt(reads);
@@ -84,9 +85,9 @@ fn adopt<F: Files>(reads: &mut [Read<F>]) {
     }
 }
 
-/// Reports held pools to every shard, because each pool may now belong to any of them. If part of
-/// one journal is doubtful, the history of every shard counts as in doubt: numbers may have moved
-/// to any shard, and the part that would show this is missing.
+/// Reports held pools to every shard, because each pool may now belong to any of them. If the
+/// history of one shard is in doubt, the history of every shard counts as in doubt: numbers with
+/// lost allocations may now belong to any shard.
 fn adopt_doubts<F: Files>(reads: &mut [Read<F>]) {
     let holds: Vec<_> = reads.iter().flat_map(|read| read.restore.holds()).collect();
     let longest = reads.iter().map(|read| read.restore.lockout_max()).max().unwrap_or_default();

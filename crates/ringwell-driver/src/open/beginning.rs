@@ -56,9 +56,10 @@ pub(super) async fn begin_copy<F: Files, P: Platform>(
     Ok((begin_anew(files, beside, shard)?, others))
 }
 
-/// Corrects the time of a fetched snapshot. The snapshot was taken while records were written, so
-/// the group that follows it may have begun before the snapshot's time. Returns whether the log
-/// continues the snapshot. A log that lost its end may have been filled with other groups.
+/// Corrects the time of a fetched snapshot. The snapshot was taken while records were being
+/// written, so the group that follows it may have begun before the snapshot's time. Returns whether
+/// the log continues the snapshot. If the log lost its end, other groups may have been stored in
+/// place of the lost ones.
 async fn begin_at<F: Files, P: Platform>(
     fetched: &mut Read<F>,
     platform: &P,

@@ -1,8 +1,8 @@
 //! Begins a copy of a log with a snapshot that is stored beside the log.
 //!
 //! While the copy is incomplete, a file marks it. If the mark is found at startup, the copy is
-//! removed and made again, because only the log has the groups that the snapshot covers. Source:
-//! docs/spec/log.md, "Snapshots".
+//! removed and made again. The files of the copy cannot replace an incomplete snapshot, because
+//! only the log has the groups that the snapshot covers. Source: docs/spec/log.md, "Snapshots".
 
 use std::ops::Range;
 use std::path::Path;
@@ -83,8 +83,8 @@ pub(super) fn begin_anew<F: Files>(
     Ok(Read::found(shard, kept, restore, recovered))
 }
 
-/// Renames the files of a copy that is damaged or longer than the log, because these files are the
-/// only trace of the difference.
+/// Renames the files of a copy that is damaged or longer than the log. The files are not removed,
+/// because only they show how the copy differs from the log.
 pub(super) fn set_aside(
     files: &impl Files,
     settings: &Settings,
@@ -128,7 +128,7 @@ fn fetch_one<F: Files>(
         && header.journal == index.journal
         && (header.replay_from, through) == (index.replay_from, index.through);
     if !is_its_own {
-        return Ok(Err("the snapshot is not the one that the index names".to_owned()));
+        return Ok(Err("the snapshot does not match its index entry".to_owned()));
     }
     let tip = Tip {
         next_n: header.replay_from,

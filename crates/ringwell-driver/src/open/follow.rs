@@ -47,12 +47,12 @@ pub enum FollowError {
     /// A file of the copy on this machine could not be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The log is empty, and no copy or snapshot has the groups that it had.
+    /// The log is empty, and no copy or snapshot contains its lost groups.
     #[error(
         "the log of shard {shard} is empty: its next group would be {begins}, but the groups from \
          {wanted} on are missing. The log's messages were removed, and no snapshot beside the log \
-         can be read. Restore the shard's stream and its stream of snapshots from one backup, or \
-         start on a machine that has a copy of the journal"
+         can be read. Restore the shard's stream and its stream of snapshots from the same backup, \
+         or start on a machine that has a copy of the journal"
     )]
     LostHead {
         /// The shard.
@@ -97,8 +97,8 @@ pub enum FollowError {
     #[error(
         "message {n} of the log of shard {shard} belongs to another journal of this shard: it was \
          copied from another stream, and nothing after it can be used. Restore the stream from a \
-         backup, or stop all servers for the longest lifetime, then start with another `stream`, \
-         to which only Ringwell may publish"
+         backup, or stop all Ringwell servers for the longest lifetime, then start them with \
+         another `stream`, to which only Ringwell may publish"
     )]
     Foreign {
         /// The shard.
@@ -130,13 +130,14 @@ fn remedy(fault: MessageFault) -> &'static str {
     match fault {
         MessageFault::Foreign => {
             "If a newer version has served this shard, start the newer version. If another program \
-             has written the message, nothing after it can be used: stop all servers for the \
-             longest lifetime, then start with another `stream`, to which only Ringwell may \
-             publish"
+             has written the message, nothing after it can be used: stop all Ringwell servers \
+             for the longest lifetime, then start them with another `stream`, to which only \
+             Ringwell may publish"
         }
         MessageFault::Damaged => {
             "No server of the stream has the message intact: restore the stream from a backup, or \
-             stop all servers for the longest lifetime, then start with another `stream`"
+             stop all Ringwell servers for the longest lifetime, then start them with another \
+             `stream`"
         }
     }
 }
@@ -373,8 +374,9 @@ fn prefix(
     Ok(Prefix { first_n, copied_n, bytes, last_at: oldest.last_at })
 }
 
-/// If `ahead` contains snapshots, adds an index to the shelf that makes the newest snapshot in
-/// `kept` the newest one again. If `kept` is empty, removes all snapshots instead.
+/// If `ahead` contains snapshots, adds another index of the newest snapshot in `kept` to `shelf`,
+/// so that this snapshot is the newest one there again. If `kept` is empty, removes all snapshots
+/// instead.
 fn put_back(
     shelf: &dyn Shelf,
     kept: Vec<(u64, SnapshotIndex)>,

@@ -64,7 +64,7 @@ pub(super) struct New {
 /// whether or not they have ended, and those of the buckets that are `new` here.
 ///
 /// If the clock has leapt forward by `ahead`, the earlier holds are prolonged by the same time. The
-/// prolonged holds are written to the file before a snapshot records the time of this startup. Once
+/// prolonged holds are written to disk before a snapshot records the time of this startup. Once
 /// that time is recorded, a later startup cannot detect the leap.
 ///
 /// # Errors
@@ -118,10 +118,10 @@ pub fn hold_buckets(
     held
 }
 
-/// Returns the end of the longest lockout that began before `since`, which is when the bucket came
-/// here. After such a lockout began, its number may have been handed out on another node. If the
-/// hold ended before the lockout, the number's state would not count as doubtful, so the hold must
-/// last at least as long as the lockout.
+/// Returns the latest end of the pool's lockouts that began before `since`, the time when the
+/// bucket came here. After such a lockout began, its number may have been handed out on another
+/// node. If the hold ended before the lockout, the number's state would no longer count as
+/// doubtful, so the hold must last at least until the lockout ends.
 fn locked_before(shard: &Shard, pool: &RingPool, since: Millis) -> Millis {
     let first = pool.numbers().first().and_then(|range| shard.find(range.first()));
     let Some(pool) = first.and_then(|slot| shard.pool_of(slot)) else { return Millis::ZERO };

@@ -1,4 +1,4 @@
-//! Reports the losses of groups that a take-over reveals, and decides whether pools must be held.
+//! Reports lost groups when a take-over reveals them, and decides whether pools must be held.
 //!
 //! Source: docs/spec/log.md, "Lost groups", "Lost streams".
 
@@ -6,9 +6,9 @@ use ringwell_journal::Tip;
 
 use crate::store::{LogEnd, Places, SnapshotIndex};
 
-/// Whether the copy or a snapshot already had a group at `taken_n`, which is the place of the
-/// take-over in the log. `is_other` means that the log has a different group at the place of the
-/// copy's last group.
+/// Whether the log has lost groups. This is so if the copy or a snapshot already had a group at
+/// `taken_n`, the place of the take-over in the log, or if `is_other` is set. `is_other` means that
+/// the log has a different group at the place of the copy's last group.
 pub(super) fn report_lost(
     shard: u16,
     taken_n: u64,
@@ -26,7 +26,7 @@ pub(super) fn report_lost(
         lost_to = proven,
         "the journal's log has lost acknowledged writes: all pools of the shard answer with \
          overflow numbers for one lockout, then resume by themselves. Find out why: check the \
-         servers' sync_interval, and whether a disk was restored from a copy"
+         sync_interval of the journal's servers, and whether a disk was restored from a copy"
     );
     true
 }
@@ -55,9 +55,8 @@ pub(super) fn report_past(shard: u16, begins: Option<u64>) -> bool {
             begins,
             "no snapshot beside the journal's log can be read, and the log's beginning was \
              dropped: the shard continues with the part of the log that remains. All its pools \
-             answer with overflow \
-             numbers for one lockout, then resume by themselves; look-ups of earlier times answer \
-             \"not kept\". Check the servers' disks"
+             answer with overflow numbers for one lockout, then resume by themselves; look-ups of \
+             earlier times answer \"not kept\". Check the disks of the journal's servers"
         );
     }
     begins.is_some()
@@ -69,8 +68,8 @@ pub(super) fn report_replacement(shard: u16, is_new: bool) -> bool {
     if is_new {
         tracing::error!(
             shard,
-            "the journal's stream of this shard is gone. Streams of other shards exist, or another \
-             process has just served this shard, so the stream was deleted. The shard's \
+            "the journal's stream of this shard is gone, although streams of other shards exist \
+             or another process has just served this shard: the stream was deleted. The shard's \
              allocations are lost, and look-ups cannot find them. All pools of the shard answer \
              with overflow numbers for one lockout, then resume by themselves. Stop the server \
              before you restore the shard's two streams from a backup. Find out who deleted the \
@@ -97,11 +96,11 @@ pub(super) fn report_other(shard: u16, tip: &Tip, (reached, failed_at): (LogEnd,
             lost_from = taken_n,
             reported_group = group,
             reported_epoch = epoch,
-            "the journal's stream of this shard ends before the point that the shard's last \
+            "the journal's stream of this shard ends before the last group that an earlier \
              process reported: the stream has lost acknowledged writes, or was deleted and created \
              again. All pools of the shard answer with overflow numbers for one lockout, then \
-             resume by themselves. Find out why: check the servers' sync_interval, and who may \
-             delete streams"
+             resume by themselves. Find out why: check the sync_interval of the journal's servers, \
+             and who may delete streams"
         );
     }
     is_other

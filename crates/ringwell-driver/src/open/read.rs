@@ -232,8 +232,8 @@ pub(super) fn load<F: Files>(
     reader.end().copied().ok_or_else(|| "the end of the snapshot is missing".to_owned())
 }
 
-/// Returns the shards that have segments or snapshots in `data`. If there are none, the volume with
-/// the data may not be mounted.
+/// Returns the shards that have segments or snapshots in `data`. If there are none, a possible
+/// reason is that the data volume is not mounted.
 ///
 /// # Errors
 /// [`FileError`]
@@ -368,9 +368,9 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
             "this data directory was last used with a different journal of this shard, and that \
                 journal is now missing: all pools answer with overflow numbers for the longest \
                 lifetime, then resume by themselves. If the missing journal was moved, or its \
-                volume is not mounted, stop the server before you restore that journal. After \
-                that, the answers given in the meantime are missing instead, and all pools answer \
-                with overflow numbers again"
+                volume is not mounted, stop the server before you move that journal back or mount \
+                the volume. That journal lacks the answers sent in the meantime, so after the next \
+                startup, all pools answer with overflow numbers again"
         ),
         Some(Copied::Unkept(unkept)) => tracing::error!(
             %data,

@@ -1,8 +1,8 @@
 //! The file operations that a store needs, and the few sequences of them that all stores share.
 //!
 //! `ringwell-os` implements [`Files`] over the operating system. The simulator implements [`Files`]
-//! over a disk that tears, drops and loses writes, and therefore tests the same code that a server
-//! runs.
+//! over a disk that tears, drops and loses writes. Simulations therefore test the same code that a
+//! server runs.
 
 use std::fmt;
 use std::io;
@@ -98,8 +98,7 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]
     fn list(&self, directory: &Path) -> Result<Vec<String>, FileError>;
 
-    /// Durably creates a directory and its missing parents, so that only their owner can access
-    /// them.
+    /// Durably creates a directory and its missing parents. Only their owner can access them.
     ///
     /// # Errors
     /// [`FileError`]
@@ -200,8 +199,8 @@ pub(super) fn rename(files: &impl Files, from: &Path, to: &Path) -> Result<(), F
 }
 
 /// Makes the names of the files in `directory` durable, if there are any. A killed process may have
-/// left names that are only in the cache. A power cut would remove such a file, although this
-/// process has already read it and acted on it.
+/// left names that are only in the cache. Without this call, a power cut could remove a file that
+/// this process has already read and acted on.
 ///
 /// # Errors
 /// [`FileError`]
@@ -288,8 +287,8 @@ pub(super) fn write_json(
     write_whole(files, &path, &json(&path, value)?)
 }
 
-/// Like [`write_json`], but not durably: after the file system is unmounted, the old file may be
-/// read again.
+/// Like [`write_json`], but not durably: after the file system is unmounted, the old file may
+/// reappear.
 pub(super) fn write_json_to_cache(
     files: &impl Files,
     folder: &Path,
@@ -337,7 +336,7 @@ fn remedy(path: &Path) -> String {
              earlier visitor"
         ),
         Some("overflow-periods.json") => "it is replaced".to_owned(),
-        Some("cluster-map.json") => format!("{moved}, while the other nodes run, {restored}"),
+        Some("cluster-map.json") => format!("while the other nodes run, {moved} {restored}"),
         Some("identity.json") => {
             format!(
                 "if a newer version has served this data, start that version; if not, {moved} \

@@ -2,7 +2,7 @@
 //!
 //! Invariant: groups are stored in order and without gaps. After any failure other than a full
 //! disk, nothing more may be stored, because the contents of the disk are unknown. After a failed
-//! flush, the operating system counts the pages as clean, so a second flush would falsely succeed.
+//! flush, the operating system marks the pages as clean, so a second flush would falsely succeed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Frames<F: Files> {
     /// Contains the shard, the journal, and the number of the newest segment. The other fields are
     /// set for each segment.
     pub(super) head: SegmentHeader,
-    /// A number drawn for this startup; see [`SegmentHeader::start`].
+    /// A random number chosen for this startup; see [`SegmentHeader::start`].
     pub(super) start: u64,
     /// The end of the stored journal.
     pub(super) tip: Tip,

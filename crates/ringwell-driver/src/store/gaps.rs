@@ -1,9 +1,9 @@
-//! The periods whose answered allocations may be missing from this data directory: `gaps.json`.
+//! The periods for which this data directory may lack answered allocations: `gaps.json`.
 //!
-//! After data was restored from a copy, or the damaged end of a journal was cut off, the journal
-//! does not contain the allocations that were answered between its newest record and the startup.
-//! No number is handed out twice, because all pools are held. But a call that belongs to a lost
-//! allocation must not be attributed to an earlier visitor. Source: docs/spec/journal.md,
+//! If data was restored from a copy, or the damaged end of a journal was cut off, the journal lacks
+//! the allocations that were answered after its newest record. Such a period, called a gap, ends at
+//! the startup. No number is handed out twice, because all pools are held. But a call that belongs
+//! to a lost allocation must not be attributed to an earlier visitor. Source: docs/spec/journal.md,
 //! "History".
 
 use std::collections::BTreeSet;
@@ -27,8 +27,8 @@ const GAPS_MAX: usize = 100;
 pub struct Gap {
     from: u64,
     to: u64,
-    /// The buckets to which the gap is limited, because it came with them from another node; `None`
-    /// if it concerns all buckets.
+    /// The buckets that the gap concerns, if it came with them from another node; `None` if the gap
+    /// concerns all buckets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     buckets: Option<BTreeSet<u16>>,
 }
@@ -80,7 +80,7 @@ impl Gaps {
         assert!(self.0.len() <= GAPS_MAX, "too many gaps");
     }
 
-    /// Adds the gaps from another record of the same journals.
+    /// Adds the gaps from another list for the same journals.
     pub fn merge(&mut self, other: &Self) {
         for gap in &other.0 {
             if !self.0.contains(gap) {
@@ -91,7 +91,7 @@ impl Gaps {
         self.0.sort_unstable_by_key(|gap| (gap.from, gap.to));
     }
 
-    /// Returns the gaps as text for a setting of a log: `from-to`, separated by commas.
+    /// Returns the gaps as text for the metadata of a log: `from-to`, separated by commas.
     #[must_use]
     pub fn to_text(&self) -> String {
         let texts = self.0.iter().map(|gap| format!("{}-{}", gap.from, gap.to));

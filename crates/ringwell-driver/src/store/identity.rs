@@ -41,7 +41,7 @@ pub struct WrittenJournal {
     pub start: Option<u64>,
 }
 
-/// All forms in which a [`WrittenJournal`] was ever stored.
+/// All forms in which a [`WrittenJournal`] has ever been stored.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Form {
@@ -67,15 +67,16 @@ pub struct FoundJournal {
 }
 
 impl FoundJournal {
-    /// Returns the journal with these segments, which are in order, or `None` if there are none.
+    /// Returns the journal whose segments begin with `heads`, which must be in order. Returns
+    /// `None` if `heads` is empty.
     pub fn of<'a>(heads: impl Iterator<Item = &'a SegmentHeader>) -> Option<Self> {
         let heads: Vec<_> = heads.collect();
         let name = Identity::journal_name(heads.last()?.journal);
         Some(Self { name, starts: heads.into_iter().map(SegmentHeader::start).collect() })
     }
 
-    /// Returns this journal's entry for `identity.json`. The file contains this entry only if the
-    /// process began to serve after the journal's last startup.
+    /// Returns this journal's entry for `identity.json`. If the last startup failed before the
+    /// process began to serve, the file does not contain this entry.
     #[must_use]
     pub fn written(&self) -> WrittenJournal {
         WrittenJournal { name: self.name.clone(), start: self.starts.last().copied() }
@@ -96,8 +97,8 @@ impl Identity {
         format!("{:032x}", u128::from_le_bytes(id))
     }
 
-    /// Reads the identity; returns `None` if no release that draws names has used this data
-    /// directory.
+    /// Reads the identity. Returns `None` if this data directory has no name yet, because it is new
+    /// or has been used only by releases without names.
     ///
     /// # Errors
     /// Returns [`FileError`] if the file exists but cannot be read or parsed.
@@ -105,9 +106,9 @@ impl Identity {
         read_json(files, &data.join(FILE))
     }
 
-    /// Reads the name, or draws one if there is none. Durably records `journals` as the journals of
-    /// this data. If the disk is full and only the numbers of the startups have changed, the old
-    /// record is kept.
+    /// Reads the name, or chooses a random one if there is none. Durably records `journals` as the
+    /// journals of this data. If the disk is full and only the numbers of the startups have
+    /// changed, the old record is kept.
     ///
     /// # Errors
     /// [`FileError`]
@@ -133,8 +134,9 @@ impl Identity {
         }
     }
 
-    /// Draws a new name and stores it durably. Used for data that is a copy. After that, no other
-    /// data with the old name may be served. `journals` are recorded as the journals of this data.
+    /// Chooses a new random name and stores it durably. Used for data that is a copy. After that,
+    /// no other data with the old name may be served. `journals` are recorded as the journals of
+    /// this data.
     ///
     /// # Errors
     /// [`FileError`]

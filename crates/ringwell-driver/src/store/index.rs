@@ -73,7 +73,7 @@ pub enum ReadError {
     /// The log that contains the group does not answer.
     #[error(transparent)]
     Log(Unreached),
-    /// The log contains something else at the place of the group.
+    /// The log contains something else where the group should be.
     #[error("group {0} is damaged in the journal's log")]
     LogDamaged(u64),
 }
@@ -119,10 +119,11 @@ impl<F: Files> Shared<F> {
         failed(&self.files, &self.settings, error)
     }
 
-    /// Flushes the segments with groups from `replay_from` on, or from the oldest kept snapshot on
-    /// if that begins earlier. This is necessary with durability `os`, because these groups may be
-    /// only in the operating system's cache. Earlier groups were flushed with that snapshot. If a
-    /// flush fails, the journal is stopped, because the next flush would falsely succeed.
+    /// Flushes the segments with groups from `replay_from` on. If replay after the oldest kept
+    /// snapshot begins at an earlier group, flushes from that group on. This is necessary with
+    /// durability `os`, because these groups may be only in the operating system's cache. Earlier
+    /// groups were flushed with that snapshot. If a flush fails, the journal is stopped, because
+    /// the next flush would falsely succeed.
     pub(super) fn flush_cached(&self, replay_from: u64) -> Result<(), FileError> {
         if self.settings.durability != Durability::Os {
             return Ok(());
@@ -175,7 +176,7 @@ impl Index {
     }
 
     /// Returns the oldest segment if it may be dropped. It must not be in use, and no kept snapshot
-    /// may need it. The older snapshot counts too, because it is used if the newer one cannot be
+    /// may need it. All kept snapshots count, because an older one is used if the newest cannot be
     /// read.
     pub(super) fn oldest(&self) -> Option<Part> {
         let oldest = self.segments.front().filter(|_| self.segments.len() > 1)?;
@@ -260,7 +261,7 @@ impl<F: Files> Reader for JournalReader<F> {
 }
 
 impl<F: Files> JournalReader<F> {
-    /// Reports that group `n` is damaged.
+    /// Returns the error that reports group `n` as damaged.
     fn damaged(&self, n: u64) -> ReadError {
         let segno = self.shared.index().find(n).map_or(0, |place| place.segno);
         ReadError::Damaged { n, path: segment_path(&self.shared.directory, segno), offset: 0 }

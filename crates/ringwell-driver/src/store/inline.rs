@@ -28,14 +28,13 @@ pub struct InlineJournal<F: Files> {
     frames: RefCell<Frames<F>>,
 }
 
-/// A store that has been opened, in files or in memory, and has no threads yet.
+/// An opened store, in files or in memory, that has no threads yet.
 pub type Inline<F> = Either<InlineJournal<F>, Memory>;
 
 /// A group that could not be stored.
 #[derive(Debug)]
 pub struct Unstored {
-    /// The group. If the disk is full, storing this group must be tried again before any other
-    /// group.
+    /// The group. If the disk is full, this group must be stored before any other group.
     pub group: Group,
     /// The error. If [`FileError::is_full`] is false, nothing may be stored any more.
     pub error: FileError,

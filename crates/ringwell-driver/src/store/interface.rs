@@ -23,8 +23,8 @@ pub enum Appended {
         /// The group's buffer, to be reused for another group.
         spare: Vec<u8>,
     },
-    /// There is no space left, and nothing has been stored. Storing the same group may be tried
-    /// again.
+    /// There is no space left, and nothing has been stored. The caller may try to store the same
+    /// group again.
     Full {
         /// The group.
         group: Group,
@@ -36,11 +36,11 @@ pub enum Appended {
         /// That process's epoch for the shard.
         epoch: u64,
     },
-    /// Nothing more is stored until the shard is opened again.
+    /// Storing has failed, for this reason. Nothing more is stored until the shard is opened again.
     Failed(String),
 }
 
-/// A part of the oldest history. History is dropped in such parts.
+/// The oldest part of the history. History is dropped one part at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The part's first group.
@@ -81,20 +81,20 @@ pub trait Store: 'static {
     /// jumps forward.
     fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part>;
 
-    /// Whether more history is kept than configured only because the kept snapshots need it.
+    /// Whether the history exceeds its configured size only because the kept snapshots need it.
     fn waits_for_snapshot(&self) -> bool;
 
     /// Drops a part of the history that [`Self::expired`] has returned.
     fn drop_part(&self, part: Part) -> impl Future<Output = Result<(), FileError>>;
 
-    /// Removes and returns the oldest group, if that costs nothing and more history is kept than
-    /// configured. The caller copies those of its records that still matter.
+    /// Removes and returns the oldest group, if more history is kept than configured and the group
+    /// can be removed without I/O. The caller copies the group's records that still matter.
     fn take_oldest(&self) -> Option<Group> {
         None
     }
 
-    /// From now on, keeps this many more bytes, because most of what [`Self::take_oldest`] returned
-    /// had to be copied.
+    /// Raises the limit on the kept history by this many bytes. Called if most of the group that
+    /// [`Self::take_oldest`] returned had to be copied.
     fn keep_more(&self, _bytes: u64) {}
 
     /// Begins a snapshot. Recovery will load it and then replay the groups from `replay_from` on.
@@ -107,7 +107,7 @@ pub trait Store: 'static {
     /// Returns the journal's identity, for the headers of snapshots.
     fn identity(&self) -> [u8; 16];
 
-    /// Returns the store's counts since it was opened.
+    /// Returns the store's statistics since it was opened.
     fn stats(&self) -> Stats;
 
     /// Completes the store's work in progress, and flushes data that is only in the operating
@@ -139,7 +139,8 @@ pub trait Reader: Clone + Send + 'static {
         false
     }
 
-    /// Whether another process has stored the group after `newest`. Waits for the log.
+    /// Whether another process has stored the group after `newest`. Waits for the log's servers if
+    /// the groups are in a shared log.
     ///
     /// # Errors
     /// Returns [`ReadError`] if this cannot be determined.

@@ -53,8 +53,8 @@ impl<F: Files> Journal<F> {
         self.id
     }
 
-    /// Returns the journal as this startup has left it. If the disk was full, the result contains
-    /// the previous startup's number.
+    /// Returns the journal's name and the number of the startup that began its newest segment. If
+    /// the disk was full at this startup, that is the previous startup.
     #[must_use]
     pub(crate) fn written(&self) -> WrittenJournal {
         let newest = self.shared.index().segments.back().map(|info| info.header.start());
@@ -105,7 +105,7 @@ impl<F: Files> Journal<F> {
         JournalReader { shared: Arc::clone(&self.shared) }
     }
 
-    /// Returns the journal's counts since it was opened.
+    /// Returns the journal's statistics since it was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let (segments, segment_bytes) = {

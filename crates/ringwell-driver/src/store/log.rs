@@ -1,10 +1,10 @@
 //! The store of a shard whose groups are in a log shared by several machines. Files on this machine
 //! mirror the log.
 //!
-//! Owns the order of storing and mirroring: a group counts as stored once the log has it, and it is
-//! mirrored before the next group is stored. The mirror serves look-ups and snapshots. At the next
-//! startup, it shows which messages the log must contain. Invariant: every group in the mirror was
-//! first stored in the log. Source: docs/spec/log.md.
+//! Determines the order of storing and mirroring: a group counts as stored once the log has it, and
+//! it is mirrored before the next group is stored. The mirror serves look-ups and snapshots. At the
+//! next startup, it shows which messages the log must contain. Invariant: every group in the mirror
+//! was first stored in the log. Source: docs/spec/log.md.
 
 mod appending;
 mod notes;
@@ -50,7 +50,7 @@ pub use standby::{APART, BEAT_EVERY, Beat, Fenced, Silence};
 /// do not wait for such a log.
 const WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// If no group was stored for this long, the log may have lost its newest groups, and another
+/// If no group has been stored for this long, the log may have lost its newest groups, and another
 /// process may have appended other groups in their place.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -61,7 +61,7 @@ const MIRROR_RETRY: Duration = Duration::from_millis(250);
 /// shard with a million numbers has two of 54 MiB each.
 const READ_BACK_FOR: Duration = Duration::from_mins(1);
 
-/// The maximum number of groups before the mirror's first one that a trim drops from the log.
+/// The maximum number of groups that one trim drops from the part of the log before the mirror.
 const PREFIX_GROUPS: u64 = 1_024;
 
 /// An ordered store that several machines share. Does not depend on the contents of a message.
@@ -88,8 +88,8 @@ pub trait Log: 'static {
     /// Reads message `n`; returns `None` if the log does not have it yet or no longer has it.
     fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static;
 
-    /// Returns many messages in order, faster than reading them one by one. The sequence is only a
-    /// hint: it may end early, have gaps, and include damaged messages.
+    /// Returns many messages in order. This is faster than reading them one by one. The sequence is
+    /// only a hint: it may end early, have gaps, and include damaged messages.
     fn read_ahead(&self, _messages: Range<u64>) -> mpsc::Receiver<Bytes> {
         mpsc::channel(1).1
     }
@@ -100,13 +100,13 @@ pub trait Log: 'static {
     /// Drops the messages before `before`.
     fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static;
 
-    /// Asks another of the log's servers to lead, because the present leader may have lost a
-    /// message that others have.
+    /// Asks another of the log's servers to lead, because the present leader is slow or may have
+    /// lost a message that others have.
     fn change_leader(&self) -> impl Future<Output = Result<(), Unreached>> + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// Returns the recorded origin of the message at a place, as text for people.
+    /// Returns the recorded origin of the message at a place, as human-readable text.
     fn origin(&self, _place: u64) -> impl Future<Output = String> + 'static {
         std::future::ready(String::new())
     }
@@ -189,18 +189,18 @@ pub struct Heard {
 /// The last known state of the process that may have served this process's shards before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastOwner {
-    /// The process's shard time, as if it had been read from the end of a local journal.
+    /// The last owner's shard time, as if it had been read from the end of a local journal.
     pub recorded: Recorded,
-    /// The epochs of the process's shards, in the order of the shards.
+    /// The epochs of the last owner's shards, in the order of the shards.
     pub epochs: Vec<u64>,
     /// For each shard, in order: the end that its log must have reached according to heartbeats.
     pub reached: Vec<Reached>,
 }
 
 impl Heard {
-    /// Returns the sender's time: its shard time at the heartbeat, plus the time since the
-    /// heartbeat arrived. The result is never ahead of the sender's time, because the heartbeat was
-    /// in transit for a while.
+    /// Returns the sender's estimated time: its shard time at the heartbeat, plus the time since
+    /// the heartbeat arrived. The estimate is never ahead of the sender's clock, because the
+    /// heartbeat was in transit for a while.
     #[must_use]
     pub fn owner(self, reading: &Reading) -> LastOwner {
         let Sign { at, epochs, .. } = self.sign;
@@ -219,15 +219,15 @@ pub trait Logs: fmt::Debug + Send + Sync {
     /// Looks for the log of `shard`. Waits for the log's servers.
     ///
     /// # Errors
-    /// The reason why it is unknown whether the log exists, as text for people.
+    /// The reason why it is unknown whether the log exists, as human-readable text.
     fn find(&self, shard: u16) -> Result<FoundLog, String>;
 
     /// Returns the log of `shard`, which is created with `notes` if it does not exist. `placement`
     /// names the assignment of pools to shards. A log that was created for another placement is
-    /// refused, because other logs contain lockouts of this shard. Waits for the log's servers.
+    /// refused: other logs may contain lockouts of this shard's pools. Waits for the log's servers.
     ///
     /// # Errors
-    /// The reason why the log cannot be used, as text for people.
+    /// The reason why the log cannot be used, as human-readable text.
     fn log(
         &self,
         shard: u16,
@@ -242,13 +242,13 @@ pub trait Logs: fmt::Debug + Send + Sync {
     /// Whether the log of `shard` exists. Waits for the log's servers.
     ///
     /// # Errors
-    /// The reason why this could not be determined, as text for people.
+    /// The reason why this could not be determined, as human-readable text.
     fn has_log(&self, shard: u16) -> Result<bool, String>;
 
     /// Returns the shelf with the snapshots beside the log of `shard`. Waits for the log's servers.
     ///
     /// # Errors
-    /// The reason why the snapshots cannot be used, as text for people.
+    /// The reason why the snapshots cannot be used, as human-readable text.
     fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String>;
 
     /// Waits until this process may take its shards over; the first one is `first`. Returns when
@@ -350,8 +350,8 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         }
     }
 
-    /// Adds the shelf and its snapshots `kept`. History beyond `limits` is then dropped from the
-    /// log, too.
+    /// Adds the shelf `snapshots`; `kept` contains its newest indexes, with their places. History
+    /// beyond `limits` is then dropped from the log, too.
     #[must_use]
     pub fn with_shelf(
         self,
@@ -536,8 +536,8 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
         Ok(())
     }
 
-    /// Does not put the snapshot at startup beside the log: startup has just read the whole log,
-    /// and an upload would only delay the first numbers.
+    /// The snapshot that is taken at startup is not stored beside the log: startup has just read
+    /// the whole log, and an upload would only delay the first numbers.
     fn draft(&self, replay_from: u64) -> Result<LogDraft<M::Draft>, FileError> {
         let shelved = self.shelved.clone().filter(|_| self.stored_at.get().is_some());
         Ok(LogDraft::new(self.mirror.draft(replay_from)?, replay_from, shelved))

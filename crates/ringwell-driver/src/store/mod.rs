@@ -2,7 +2,7 @@
 //!
 //! Owns the data directory, which contains the segments and snapshots of each shard's journal, and
 //! a few other files. Does not depend on allocation: the engine defines the meaning of records.
-//! `ringwell-journal` defines the bytes. Accesses files only through [`Files`].
+//! `ringwell-journal` defines their encoding. Accesses files only through [`Files`].
 //!
 //! ```text
 //! DATA/LOCK                                 held by the one process that serves
@@ -89,10 +89,10 @@ use ringwell_journal::Durability;
 
 /// The way in which frames are written to the disk. Both ways are equally durable.
 ///
-/// Measured on a virtual disk with ext4, for consecutive frames of 2.6, 20 and 170 KB, as medians
-/// of four runs: direct writes stored 9,600, 7,900 and 3,900 frames/s, and buffered writes 9,000,
-/// 6,500 and 2,300. The median time to store one of the smallest frames was 97 us with direct
-/// writes and 103 us with buffered writes.
+/// The following figures are medians of four runs on a virtual disk with ext4. For consecutive
+/// frames of 2.6, 20 and 170 KB, direct writes stored 9,600, 7,900 and 3,900 frames/s, and buffered
+/// writes 9,000, 6,500 and 2,300. The median time to store one of the smallest frames was 97 us
+/// with direct writes and 103 us with buffered writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
     /// Through the page cache, followed by a flush.
@@ -167,8 +167,8 @@ impl Settings {
         settings
     }
 
-    /// Returns the age at which a segment is replaced by a new one, and at which a snapshot is
-    /// followed by a new one if records are written: an eighth of the maximum age of history.
+    /// Returns an eighth of the maximum age of history. A segment of this age is replaced by a new
+    /// one. A snapshot of this age is followed by a new one if records are written.
     #[must_use]
     pub fn segment_span(&self) -> Option<Millis> {
         self.history_age.map(|Millis(age)| Millis(age / 8))

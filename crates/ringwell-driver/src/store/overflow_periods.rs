@@ -1,7 +1,8 @@
 //! The periods in which numbers with a history were overflow numbers: `overflow-periods.json`.
 //!
-//! Many visitors see an overflow number, so a call to it cannot be attributed to a visitor who had
-//! the number before. The directory of pools contains only the present overflow numbers.
+//! Many visitors see an overflow number, so a call to it cannot be attributed to a visitor who
+//! received the number before it became an overflow number. The directory of pools contains only
+//! the present overflow numbers.
 
 use std::io;
 use std::path::Path;
@@ -37,9 +38,9 @@ struct Period {
 pub struct OverflowPeriods(Vec<Period>);
 
 impl OverflowPeriods {
-    /// Reads the periods in `data`; there are none if the file does not exist. If the file cannot
-    /// be parsed, it is moved away and an error is logged. In that case, any number may have been
-    /// an overflow number until `now`.
+    /// Reads the periods from their file in the directory `data`; there are none if the file does
+    /// not exist. If the file cannot be parsed, it is moved away and an error is logged. In that
+    /// case, any number may have been an overflow number until `now`.
     ///
     /// # Errors
     /// Returns [`FileError`] if the file exists but cannot be read or moved away.
@@ -72,8 +73,8 @@ impl OverflowPeriods {
         write_json(files, data, FILE, self)
     }
 
-    /// Records that the numbers in `begun` become overflow numbers at `now`, and that those in
-    /// `ended` cease to be.
+    /// Records that the numbers in `begun` become overflow numbers at `now`, and that the numbers
+    /// in `ended` are no longer overflow numbers.
     pub fn change(&mut self, begun: &[PromoNumber], ended: &[PromoNumber], now: Millis) {
         for number in ended.iter().map(|number| number.to_code()) {
             let is_it = |period: &&mut Period| period.number == number && period.to.is_none();
@@ -91,7 +92,7 @@ impl OverflowPeriods {
         self.0.drain(..surplus);
     }
 
-    /// Returns the beginning of the period of `number` that still lasts, if it is recorded.
+    /// Returns the beginning of the current period of `number`, if one is recorded.
     #[must_use]
     pub fn began(&self, number: PromoNumber) -> Option<Millis> {
         let is_it = |period: &&Period| period.number == number.to_code() && period.to.is_none();

@@ -18,7 +18,8 @@ pub struct SeenJournals {
 }
 
 impl SeenJournals {
-    /// Reads the records in `data`; there are none if the file does not exist.
+    /// Reads `peers.json` in the directory `data`. If the file does not exist, there are no
+    /// records.
     ///
     /// # Errors
     /// Returns [`FileError`] if the file exists but cannot be read or parsed.
@@ -26,7 +27,7 @@ impl SeenJournals {
         Ok(read_json(files, &data.join(FILE))?.unwrap_or_default())
     }
 
-    /// Writes the file durably.
+    /// Writes `peers.json` durably.
     ///
     /// # Errors
     /// Returns [`FileError`]; the old file then remains.

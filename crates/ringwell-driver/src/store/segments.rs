@@ -55,8 +55,8 @@ pub fn segment_path(directory: &Path, segno: u64) -> PathBuf {
     directory.join(format!("{segno:016}.rpj"))
 }
 
-/// Returns the journal in a shard's directory according to the heads of its segments; `None` if no
-/// head can be read.
+/// Identifies the journal in a shard's directory from the headers of its segments. Returns `None`
+/// if no header can be read.
 ///
 /// # Errors
 /// [`FileError`]

@@ -1,9 +1,9 @@
 //! The buckets of the cluster's map that were served from this data directory: `cluster-map.json`.
 //!
-//! A bucket that arrives at a node because of a new map was served by another node, whose lockouts
-//! are unknown here. The bucket's pools, including those added later, are held for a lifetime,
-//! unless the bucket was moved here together with its lockouts. The file records the time when the
-//! bucket arrived.
+//! If a new map assigns a bucket to this node, another node served the bucket before. That node's
+//! lockouts are unknown here. The bucket's pools, including those added later, are held for a
+//! lifetime, unless the bucket was moved here together with its lockouts. The file records the time
+//! when the bucket arrived.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,8 +22,7 @@ const FILE: &str = "cluster-map.json";
 /// file.
 const LIFETIMES: &str = "lifetimes.json";
 
-/// The buckets that were served from a data directory, and the map according to which they were
-/// served.
+/// The buckets that were served from a data directory, and the map that assigned them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServedMap {
@@ -77,8 +76,9 @@ pub struct Leaving {
 }
 
 impl ServedMap {
-    /// Returns the record of a node that serves according to `owners`; `is_own` selects the node's
-    /// shards. Only the holds of the node's own buckets and of leaving buckets are kept.
+    /// Returns the record of a node whose buckets are determined by `owners`. `is_own` returns
+    /// whether a shard belongs to the node. Only the holds of the node's own buckets and of leaving
+    /// buckets are kept.
     pub fn of(
         owners: Owners,
         is_own: impl Fn(u16) -> bool,
@@ -106,8 +106,8 @@ impl ServedMap {
         }
     }
 
-    /// Returns the buckets and the map that were last served from `data`; `None` if `data` was
-    /// never part of a cluster.
+    /// Reads `cluster-map.json` in `data`. Returns `None` if the directory was never used in a
+    /// cluster.
     ///
     /// # Errors
     /// Returns [`FileError`] if the file exists but cannot be read or parsed.
@@ -115,7 +115,7 @@ impl ServedMap {
         read_json(files, &data.join(FILE))
     }
 
-    /// Writes the file durably.
+    /// Writes `cluster-map.json` durably.
     ///
     /// # Errors
     /// Returns [`FileError`]; the old file then remains.
@@ -124,8 +124,8 @@ impl ServedMap {
     }
 }
 
-/// Returns the [`Lifetimes`] of the lists of pools that were served from `data`; `None` if no
-/// release has recorded them.
+/// Returns the [`Lifetimes`] of the lists of pools that were served from `data`; `None` if they
+/// were never recorded.
 ///
 /// # Errors
 /// Returns [`FileError`] if the file exists but cannot be read or parsed.

@@ -22,8 +22,8 @@ use super::snapshots::{self, SnapshotRef, SnapshotSource};
 use super::spares::Spares;
 use super::unflushed::failed;
 
-/// One shard's journal, before it is opened. Until [`Self::start`] is called, nothing is changed,
-/// except that the directory is created.
+/// One shard's journal, before it is started. Until then, nothing is changed, except that the
+/// directory is created and that the journal can be cut off at a bad frame.
 #[derive(Debug)]
 pub struct ShardStore<F> {
     files: F,
@@ -54,7 +54,7 @@ pub enum OpenError {
 }
 
 impl<F: Files> ShardStore<F> {
-    /// Examines the directory of `shard`, and creates it if it does not exist.
+    /// Creates the directory of `shard` if it does not exist.
     ///
     /// # Errors
     /// [`FileError`]
@@ -106,8 +106,8 @@ impl<F: Files> ShardStore<F> {
         })
     }
 
-    /// Cuts the journal off at a bad frame, even if good frames follow. Returns whether there was a
-    /// bad frame.
+    /// Cuts the journal off at a bad frame, even if good frames follow. Returns whether anything
+    /// was cut off.
     pub(crate) fn cut_at_damage(
         &self,
         refused: &RecoverError<FileError>,
@@ -164,10 +164,11 @@ impl<F: Files> ShardStore<F> {
         Ok(self.start(recovered, tip, true)?.0)
     }
 
-    /// Continues from the recovered part: cuts off an unfinished write and begins a new segment.
-    /// Returns the tip for new groups, with a raised epoch.
+    /// Continues the journal after its recovered part: cuts off an unfinished write and begins a
+    /// new segment. Also returns the [`Tip`] for new groups, with a raised epoch.
     ///
-    /// If the disk is full now, this is reported when the first group is stored, not here.
+    /// If there is no space for the new segment, the error is returned when the first group is
+    /// stored, not by this function.
     ///
     /// # Errors
     /// [`FileError`]
@@ -232,8 +233,8 @@ impl<F: Files> ShardStore<F> {
     /// Makes the end of the old journal durable, because it may be only in the page cache, and cuts
     /// off an unfinished write. Damaged frames are kept, because they may be evidence.
     ///
-    /// Before an unfinished write is cut off, a block that marks the segment's end is written. So a
-    /// short file without such a block has lost its end.
+    /// Before an unfinished write is cut off, a block that marks the segment's end is written. So
+    /// if a shortened file has no such block, its end was lost.
     fn settle(
         &self,
         segments: &mut [SegmentInfo],

@@ -2,11 +2,11 @@
 //! file system was remounted, or after a failed write. Applies to durability `os`.
 //!
 //! With this durability, answers are sent once their group is in the operating system's cache. A
-//! power cut empties the cache. Cached data is also lost if a disk fails and is mounted again. A
-//! process therefore records the boot of the machine and the mount of the file system before it
-//! answers. An orderly shutdown removes that record once all data is flushed. If startup finds the
-//! record of another boot or mount, an unknown number of answered groups may be missing. Source:
-//! docs/reliability.md, docs/decisions/051-a-file-system-that-is-mounted-again.md.
+//! power cut empties the cache. Cached data is also lost if a disk fails and is mounted again.
+//! Before a process sends its first answer, it therefore records the ids of the current boot and of
+//! the file system's mount. An orderly shutdown removes that record once all data is flushed. If
+//! startup finds the record of another boot or mount, an unknown number of answered groups may be
+//! missing. Source: docs/reliability.md, docs/decisions/051-a-file-system-that-is-mounted-again.md.
 
 use std::path::Path;
 use std::sync::PoisonError;
@@ -99,7 +99,7 @@ pub(super) fn failed(files: &impl Files, settings: &Settings, error: FileError) 
     let is_cached = write_json_to_cache(files, data, FILE, &record).is_ok();
     let advice = match (is_cached, files.mount_of(data)) {
         (true, Some(_)) => return error,
-        (false, Some(_)) => "mount the file system again before the next startup",
+        (false, Some(_)) => "unmount the file system and mount it again before the next startup",
         (_, None) => "use --restored at the next startup of the server",
     };
     error.and(&format!(
@@ -130,8 +130,8 @@ pub fn note_unflushed(
     }
 }
 
-/// Replaces or removes a record of lost groups. Runs when the hold for these groups is as durable
-/// as configured.
+/// Replaces or removes a record of lost groups. Runs once the hold that the record causes is as
+/// durable as configured.
 ///
 /// # Errors
 /// Returns [`FileError`]; the next startup may then hold all pools again.
@@ -152,7 +152,8 @@ pub fn settle_unflushed(
     }
 }
 
-/// Removes the record. Runs at the end of an orderly shutdown, when all data has been flushed.
+/// Removes the record of the boot and the mount. Runs at the end of an orderly shutdown, when all
+/// data has been flushed.
 ///
 /// # Errors
 /// Returns [`FileError`]; the first startup after the next boot then holds all pools.

@@ -18,7 +18,7 @@ use ringwell_os::OsFiles;
 use crate::pair::{self, LIFETIME, Links, Pair, Side, allocate, know};
 use crate::support::Virtual;
 
-/// The length of a hold that is caused by a node that may just have handed out a number.
+/// The length of the hold if another node may just have handed out a number.
 pub(crate) const LONGEST: Millis = Millis(LIFETIME.0 + LIST_SPREAD.0);
 
 /// Returns a pool of the first node's shard 0 and a pool of the second node's shard 2.
@@ -27,7 +27,7 @@ pub(crate) fn two_pools(pair: &Pair) -> (PoolId, PoolId) {
     (first(&pair.a, 0), first(&pair.b, 2))
 }
 
-/// Returns the list that moves the last ten numbers of pool `from` to pool `to`.
+/// Returns the pools `from` and `to` after the last ten numbers of `from` have moved to `to`.
 pub(crate) fn passed(before: &Directory, from: PoolId, to: PoolId) -> Vec<RingPool> {
     let fields = |pool| -> PoolFields { before.pool(pool).unwrap().fields().clone() };
     let (mut from, mut to) = (fields(from), fields(to));
@@ -154,9 +154,9 @@ fn pools_that_get_numbers_are_held_while_those_may_be_locked_elsewhere() {
     }
 }
 
-/// Makes a number come back from the other node's pool. Each node has a lockout of this number
-/// (`here` and `there`, in ms); the lockouts began `apart` ms apart. Returns the pool, the number,
-/// and the shard time of the call.
+/// Moves a number back from a pool of the other node to a pool of this node. Each node has a
+/// lockout of this number (`here` and `there`, in ms); the lockouts began `apart` ms apart. Returns
+/// the pool, the number, and the shard time at the start of this function.
 async fn comes_back(
     pair: &Pair,
     here: u64,
@@ -387,7 +387,7 @@ fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
             prepare(&pair, other, number, Vec::new()).await;
             let is_late = |outcome| matches!(outcome, Outcome::Refused(Refusal::Late));
             assert_eq!(is_late(allocate(shard, pool, 2)), suspended > 5);
-            // No task reloads the list of pools, so the shard waits for it until the time limit.
+            // No task reloads the list of pools here, so the shard waits until its time limit.
             let patience = if suspended > 5 { 4_900 } else { 0 };
             platform.sleep_until(woken + Duration::from_millis(patience)).await;
             assert_eq!(is_late(allocate(shard, pool, 3)), suspended > 5);
@@ -408,7 +408,7 @@ fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
     }
 }
 
-/// The longest lifetime does not change, because other pools have it too.
+/// Other pools have the same lifetime, so the longest lifetime in the list does not change.
 #[test]
 fn lockouts_of_numbers_that_left_are_remembered_with_their_lifetime() {
     let platform = Virtual::default();

@@ -1,4 +1,4 @@
-//! The fate of a batch's numbers if the journal, another shard or the client is late.
+//! The numbers of a batch if the journal or another shard is late, or if the client disconnects.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -188,7 +188,7 @@ fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
         assert!(!answer.contains("overflow") && !answer.contains("errors"), "{answer}");
         assert_eq!(new.engine.borrow().counts().allocated, 40);
         // The answer must contain the allocation time by the clock of the owner that handed out the
-        // number. With a different time, a page could not return its number.
+        // number. With a different time, a web page could not release its number.
         assert_eq!(times, [Some(at); 40], "owner {owner}");
     }
 }

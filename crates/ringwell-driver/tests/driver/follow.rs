@@ -25,7 +25,7 @@ use crate::support::Virtual;
 /// The time for which startup looks for groups that its copy has but the log seems to lack.
 const STALE_SECONDS: u64 = 25;
 
-/// A log in memory that works as requested, except for the faults that a test injects.
+/// A log in memory that works correctly, except for the faults that a test injects.
 #[derive(Clone, Debug, Default)]
 struct Plain(Rc<Inner>);
 
@@ -35,7 +35,7 @@ struct Inner {
     first: Cell<u64>,
     /// Messages of another process, which are added before the next append.
     between: RefCell<Vec<Bytes>>,
-    /// A place, and the message that the leader has there instead of the right one.
+    /// A position in the log, and the message that the leader has there instead of the right one.
     /// `leaders_rotten` is the number of leader changes after which the log returns the right
     /// message.
     rotten: RefCell<Option<(u64, Option<Bytes>)>>,
@@ -247,7 +247,7 @@ fn a_shard_that_was_taken_over_is_fenced_wherever_the_other_started() {
     let mut newest = owners.pop().unwrap();
     for owner in &mut owners {
         let own = owner.read.recovered.tip.epoch;
-        // The fenced owner tries to append at the place after its own last group.
+        // The fenced owner tries to append at the position after its own last group.
         let [Appended::Taken { epoch }] = &serve(&platform, &log, owner, 1)[..] else { panic!() };
         assert!(*epoch > own);
     }
@@ -260,8 +260,8 @@ fn an_owner_whose_take_over_was_lost_does_not_mistake_the_next_one_for_its_own()
     let (log, _data, _first) = served(&platform);
     let [one, other] = [(); 2].map(|()| TempDir::new().unwrap());
     let mut second = start(&platform, &log, one.path()).unwrap();
-    // The log loses the second process's take-over, and a third process takes the same place with
-    // the same group.
+    // The log loses the group that the second process added when it took the shard over. A third
+    // process appends the same group at the same position.
     log.0.messages.borrow_mut().pop();
     let mut third = start(&platform, &log, other.path()).unwrap();
     assert_eq!(second.read.recovered.tip, third.read.recovered.tip);
@@ -459,7 +459,7 @@ fn a_message_lost_by_one_server_is_read_from_another() {
         for has in [None, Some(Bytes::new())] {
             let platform = Virtual::default();
             let (log, _data, first) = served(&platform);
-            // A byte of the message's body has changed.
+            // Returns the third message with a changed byte in its body.
             let damaged = |_| {
                 let mut message = log.0.messages.borrow()[2].clone().unwrap().to_vec();
                 *message.last_mut().unwrap() ^= 1;

@@ -26,9 +26,9 @@ async fn ask(side: &Side, number: PromoNumber, at: u64) -> Joined {
     holder(&side.node, &side.peers, number, Millis(at)).await.unwrap()
 }
 
-/// The numbers of node a have moved to node b. Node b sends node a two requests: the first asks for
-/// the allocations that node a made, the second for the records of allocations that node b knows.
-/// Node a answers all, some or none of these requests.
+/// The numbers of node a have moved to node b. Node b sends each shard of node a two requests: the
+/// first asks for the allocations that the shard made, the second for the records of allocations
+/// that node b knows. Node a answers all, some or none of these requests.
 #[test]
 fn a_visitor_is_named_if_his_node_answers_only_the_second_question() {
     let platform = Virtual::default();

@@ -1,5 +1,5 @@
 //! A link from one node to a shard of another. Answers are slow, late or lost, and the other node
-//! gets wrong requests.
+//! receives incorrect requests.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

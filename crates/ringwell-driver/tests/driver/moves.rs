@@ -436,7 +436,7 @@ fn a_move_is_taken_back_unless_it_has_been_accepted() {
         pair.a_to_b.set(Links::Up);
         let ended = moves::abort(&platform, &a.node, &a.peers).await.unwrap_err();
         let MoveError::NotTakenBack { reason, .. } = &ended else { panic!("{ended}") };
-        assert!(reason.contains("has accepted them"), "{reason}");
+        assert!(reason.contains("has accepted the buckets"), "{reason}");
         a.resume_moves(&platform);
         platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
         assert!(served(a).leaving.is_empty());

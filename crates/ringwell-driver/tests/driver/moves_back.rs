@@ -13,7 +13,8 @@ use crate::moves::{buckets, give, hand_out, pools, served};
 use crate::pair::{Links, Pair, Side, allocate, locked};
 use crate::support::Virtual;
 
-/// Hands out a number from each of these pools. Every call repeats the same batch.
+/// Hands out a number from each of these pools. Always uses the same batch, so a second invocation
+/// repeats the first.
 fn hand_out_of(side: &Side, shard: u16, of: &[PoolId]) -> BTreeMap<PoolId, PromoNumber> {
     hand_out(side, shard, 1).into_iter().filter(|(pool, _)| of.contains(pool)).collect()
 }

@@ -106,8 +106,8 @@ fn directory(shards: u16, lifetime: Millis) -> Directory {
     Directory::new(1, demo_pools(POOLS, 3, lifetime).unwrap(), shards).unwrap()
 }
 
-/// Asks for a number from each pool, and stores the answers. The batch is repeatable; calls with
-/// the same `batch` repeat the same batch.
+/// Asks for a number from each pool, and stores the answers. The batch is repeatable: a second
+/// invocation with the same `batch` repeats the first.
 fn hand_out(begun: &mut Begun<OsFiles>, directory: &Directory, at: Millis, batch: u8) -> Given {
     let clocks = begun.clocks;
     let mut given = Vec::new();

@@ -70,7 +70,7 @@ impl Store for Hanging {
     }
 }
 
-/// Creates a shard with a store that hangs for `ms` and then returns `outcome` once.
+/// Creates a shard with a store that hangs for `ms` milliseconds and then returns `outcome` once.
 fn hanging(
     platform: &Virtual,
     ms: u64,
@@ -91,12 +91,13 @@ fn overflows(answer: &str) -> usize {
     answer.matches("\"overflow\":true").count()
 }
 
-/// Asks for 10 rows with a time limit of 100 ms. Returns the number of rows that overflow, and the
-/// milliseconds that the batch took.
+/// Sends a batch of 10 rows with a deadline of 100 ms. Returns the count of rows that were answered
+/// with overflow numbers, and the duration of the batch in milliseconds.
 async fn ask(shard: &Rc<Shard<Virtual>>) -> (usize, u128) {
     let begun = shard.platform.moment();
     let asking = Rc::clone(shard);
-    // Runs on a separate task, like a connection does, so that the same waker stays in use.
+    // Answers the batch in a task of its own, as a connection does, so that all polls use one
+    // waker.
     let answer = shard
         .platform
         .task(async move { bulk(&asking, body(&asking, 10), &asking.platform.terms(100)).await });

@@ -1,5 +1,5 @@
-//! The schedule of a shard's snapshots and of dropping history, and the time for which a snapshot
-//! waits for a log.
+//! Tests when a shard takes snapshots and drops history, and for how long a snapshot waits for a
+//! log.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -21,14 +21,14 @@ use crate::support::{Virtual, body, bulk, shards_with};
 /// The last group that each published snapshot covers.
 type Published = Arc<Mutex<Vec<u64>>>;
 
-/// Keeps groups in memory, but not before a given time, and counts the snapshots.
+/// Stores groups in memory, but not before a given time, and records each published snapshot.
 struct Keeping {
     platform: Virtual,
     until: Moment,
     memory: Memory,
     published: Published,
     is_held_up: Cell<bool>,
-    /// The history that the schedule may drop. This test store never drops any.
+    /// The history that may be dropped. This test store never drops any.
     part: Cell<Option<Part>>,
     dropped: Cell<u32>,
 }
@@ -94,7 +94,8 @@ impl Store for Keeping {
     }
 }
 
-/// Creates a shard whose store stores nothing before `ms`, and whose history may be up to 80 s old.
+/// Creates a shard whose store stores nothing in the first `ms` milliseconds, and whose history may
+/// be up to 80 s old.
 fn shard(platform: &Virtual, ms: u64) -> (Rc<Shard<Virtual>>, Rc<Keeping>) {
     let mut config = Config::new("unused".into(), 1);
     config.journal.history_age = Millis(80_000);
@@ -155,8 +156,8 @@ fn a_snapshot_waits_ten_seconds_for_a_log_that_stores_slowly_and_not_for_a_full_
             if let Some(why) = why {
                 shard.refuse(why);
             }
-            // The argument `true` means that lockouts were lengthened, so the shard may not start
-            // without this snapshot.
+            // The argument `true` means that lockouts were extended, so the shard must not start
+            // without a snapshot.
             let taken = life::begin_shard(&shard, &*store, true).await;
             let took = u64::try_from(platform.moment().0.as_millis()).unwrap();
             let (Ok(expected) | Err(expected)) = wanted;

@@ -148,7 +148,7 @@ pub fn shards_with(
     ids.into_iter().zip(queues).map(shard).collect()
 }
 
-/// Returns the body of a bulk request with this many rows, for one pool after another.
+/// Returns the body of a bulk request with `rows` rows, which cycle through the pools.
 pub fn body(shard: &Shard<Virtual>, rows: usize) -> Bytes {
     let directory = shard.directory();
     let pools = directory.pools().collect::<Vec<_>>().into_iter().cycle().take(rows);

@@ -1,4 +1,4 @@
-//! Rows whose pools are missing from the list but known to another source.
+//! Tests rows whose pools are missing from the node's list but are found in another source.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use crate::support::{Virtual, bulk, shards_with};
 const LIFETIME: Millis = Millis(60_000);
 const BASE: &str = "https://clicks.example/c";
 
-/// Adds a pool to the list some time after the pool was requested.
+/// A source that adds a requested pool to the node's list after a short delay.
 #[derive(Debug)]
 struct Source {
     platform: Virtual,
@@ -84,15 +84,15 @@ fn a_pool_that_the_list_lacks_is_asked_for_and_its_rows_get_numbers() {
         let ask =
             async |rows: &[(PoolId, &str)]| bulk(&shard, body(rows), &platform.terms(500)).await;
         let count = |answer: &str, text| answer.matches(text).count();
-        // All rows name pools that are missing from the list, so that there is nothing else to wait
-        // for.
+        // All rows name pools that are missing from the node's list, so the batch waits only for
+        // the source.
         let answer = ask(&[(id, &key), (nowhere, "a"), (id, &key)]).await;
         assert_eq!(count(&answer, BASE), 2, "{answer}");
         assert_eq!(platform.moment(), Moment::default() + Duration::from_millis(5));
         let mut asked = source.asked.take();
         asked.sort_unstable();
         assert_eq!(asked, [id, nowhere], "each once");
-        // By now, the list contains the pool.
+        // By now, the node's list contains the pool.
         let answer = ask(&[(id, &key)]).await;
         assert_eq!((count(&answer, BASE), source.asked.take()), (1, Vec::new()), "{answer}");
     });

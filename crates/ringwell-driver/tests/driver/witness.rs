@@ -42,12 +42,12 @@ link = "127.0.0.1:9001"
 listen = ["127.0.0.1:8081"]
 "#;
 
-/// Creates one of the two nodes. At startup, it finds the journal `found`.
+/// Creates one of the cluster's two nodes. At startup, the node finds the journal `found`.
 fn node(cluster: &Cluster, own: u16, data: &FilePath, found: (&str, u64)) -> Arc<Node> {
     node_with(10, cluster, own, data, found)
 }
 
-/// Like [`node`], but with a different number of pools.
+/// Like [`node`], but with `pools` pools.
 fn node_with(
     pools: u32,
     cluster: &Cluster,
@@ -68,8 +68,8 @@ fn node_with(
     Arc::new(node)
 }
 
-/// Creates the shard of `node`. Starts the task that processes the shard's queue, and passes its
-/// reports to `witness::learn` of the other node.
+/// Creates the shard of `node`. Also starts the shard's tasks, and a task that answers reports in
+/// place of the other node.
 fn shard(platform: &Virtual, node: &Arc<Node>, other: &Arc<Node>) -> Rc<Shard<Virtual>> {
     shard_with(platform, node, other, &Rc::default())
 }
@@ -98,7 +98,7 @@ fn shard_with(
     platform.spawn(serve::serve(Rc::clone(&shard), Vec::new(), store, || 0, queue));
     let (at, other, answered) = (platform.clone(), Arc::clone(other), Rc::clone(answered));
     platform.spawn(async move {
-        // The other node answers only reports of journals.
+        // The other node answers only journal reports.
         let mut unanswered = Vec::new();
         while let Some(message) = posts.recv().await {
             let Message::Post { path: Path::Journals, body, reply } = message else {
@@ -114,7 +114,7 @@ fn shard_with(
     shard
 }
 
-/// Returns the record that `node` has of shard 0.
+/// Returns `node`'s record of the journal of shard 0.
 async fn remembered(platform: &Virtual, node: &Arc<Node>) -> Vec<JournalWord> {
     let asked = serde_json::from_str(r#"{"shards":[0],"journals":[]}"#).unwrap();
     witness::learn(platform, node, asked).await.unwrap()
@@ -128,7 +128,7 @@ pub(crate) fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_n
         .unwrap();
     let cluster = Cluster::load(&path("cluster.toml")).unwrap();
     std::fs::create_dir(path("b")).unwrap();
-    // The data directory's path is a file, so all writes to that directory fail.
+    // A file exists at the data directory's path, so all writes to that directory fail.
     std::fs::write(path("full"), "").unwrap();
     let platform = Virtual::default();
     let own = node(&cluster, 0, &path("full"), ("new", 1));
@@ -148,15 +148,16 @@ pub(crate) fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_n
         let answer = bulk(&shard, body(&shard, 10), &platform.terms(20)).await;
         assert_eq!(answer.matches("\"overflow\":true").count(), 10, "{answer}");
         assert_eq!(shard.engine.borrow().counts().allocated, 0);
-        // The hold could not be written to a file. The other node keeps the old record, so that the
-        // next startup again detects that the journal is in doubt.
+        // The hold could not be written to a file. The other node keeps the old record, so that at
+        // its next startup, too, this node detects that its journal differs from that record.
         assert_eq!(remembered(&platform, &other).await, [before]);
         // Once the disk accepts writes, this node sends its report to the other node.
         std::fs::remove_file(path("full")).unwrap();
         std::fs::create_dir(path("full")).unwrap();
         platform.sleep_until(platform.moment() + Duration::from_secs(40)).await;
         let known = remembered(&platform, &other).await;
-        // The data directory gets another name, so that a copy of it can be detected later.
+        // The data directory gets a new identity, so that a copy of the directory can be detected
+        // later.
         assert_eq!(known[0].1, own.identity());
         assert!(!["old", "new"].contains(&&*known[0].1), "{known:?}");
     });
@@ -173,7 +174,7 @@ pub fn a_report_whose_sender_has_gone_is_recorded() {
             witness::learn(&platform, &other, serde_json::from_value(said).unwrap())
         };
         report(5).await.unwrap();
-        // The sender stops waiting while the other node is storing its report.
+        // The sender of a report stops waiting while the other node is storing the report.
         assert!(platform.within(Duration::ZERO, report(7)).await.is_none());
         platform.sleep_until(platform.moment() + Duration::from_secs(1)).await;
         assert_eq!(remembered(&platform, &other).await, [(0, "old".to_owned(), 7)]);
@@ -209,8 +210,7 @@ fn pools_are_held_as_soon_as_a_lost_journal_is_known() {
     });
 }
 
-/// Creates both nodes of a cluster. Each has this many pools and an empty data directory in
-/// `folder`.
+/// Creates both nodes of a cluster. Each has `pools` pools and an empty data directory in `folder`.
 fn two_nodes(pools: u32, folder: &FilePath) -> (Arc<Node>, Arc<Node>) {
     let path = |name: &str| folder.join(name);
     ringwell_driver::store::write_whole(&OsFiles, &path("cluster.toml"), CLUSTER.as_bytes())

@@ -71,8 +71,8 @@ pub(super) fn call(work: impl FnOnce(&mut Bytes) -> i32) -> (i32, String) {
     let text = unsafe { input(out.at, out.len) }.unwrap_or_default();
     let text = String::from_utf8(text.to_vec()).unwrap();
     for _ in 0..2 {
-        // SAFETY: `out` contains the function's result when it is freed first, and is empty when it
-        // is freed again.
+        // SAFETY: `out` contains the function's result in the first iteration, and is empty in the
+        // second.
         unsafe { ringwell_embed_free(&raw mut out) };
         assert!(out.at.is_null());
     }

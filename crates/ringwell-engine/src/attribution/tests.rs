@@ -81,9 +81,9 @@ impl Rig {
         (past.held.map(|held| String::from_utf8(held.params).unwrap()), read)
     }
 
-    /// Returns the keep-alives of the visitor that a look-up finds for a wall-clock time, in
-    /// milliseconds. Omits keep-alives after that time. Also returns whether there may be further
-    /// keep-alives, and the count of records read.
+    /// Looks up the visitor for a wall-clock time. Returns the times of the visitor's keep-alives,
+    /// in milliseconds, but omits keep-alives after the given time. Also returns whether there may
+    /// be further keep-alives, and the count of records read.
     fn keep_alives(&self, wall_ms: u64) -> (Vec<u64>, bool, usize) {
         let at = Moment::Wall(START + Millis(wall_ms));
         let (walk, step) = self.engine.attribution(self.number, at, &self.noted);

@@ -1,5 +1,5 @@
-//! Tests that no visitor gets a number that another visitor has, when the number moves between
-//! owners whose clocks differ.
+//! Tests moves of a number between owners whose clocks differ: no visitor may get a number that is
+//! locked for another visitor.
 
 use ringwell_core::{
     Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Retired, Slot, VisitorId,
@@ -24,7 +24,8 @@ fn spec() -> PoolSpec {
 /// The state that one owner sends to the next.
 type Report = (Vec<Retired>, Vec<AnswerEntry>);
 
-/// A shard whose clock is `ahead` of true time. The tests pass true times.
+/// A shard whose clock is `ahead` milliseconds ahead of true time. The argument `at` of its methods
+/// is true time, in milliseconds since `START`.
 struct Shard {
     engine: Engine,
     ahead: i64,
@@ -72,7 +73,7 @@ impl Shard {
         self.known()
     }
 
-    /// Returns the report of this shard, combined by [`Facts::settle`].
+    /// Returns the state that this shard reports, in the form that [`Facts::settle`] returns.
     fn known(&self) -> Report {
         self.facts().settle()
     }
@@ -113,7 +114,7 @@ impl Shard {
         Self { engine, ahead: self.ahead, groups: Vec::new() }
     }
 
-    /// Adopts the state that a shard on another node reports at the same moment.
+    /// Adopts the state that `other`, a shard on another node, reports at the true time `at`.
     fn hear(&mut self, at: u64, other: &Self, (numbers, answers): &Report) {
         let (now, there) = (self.engine.at(self.clock(at)), other.clock(at));
         for retired in numbers {
@@ -147,7 +148,7 @@ impl Shard {
     }
 
     /// Moves the pool's bucket to `next` while the pool is missing from both nodes' lists, and then
-    /// adds the pool again.
+    /// adds the pool to `next`.
     fn give_unlisted(&mut self, at: u64, next: &mut Self) {
         self.engine.remove_pool(0);
         let apart = self.facts().settle_apart(self.clock(at), |_| None, |_| false);
@@ -215,14 +216,14 @@ fn an_allocation_omitted_by_a_move_stays_the_newest_when_the_pool_returns() {
         a.give_unlisted(1200, &mut b);
         b = b.again(1210);
         b.give(1220, &mut c);
-        // Shard `c` also has an older state of the number and does not receive the newer state. It
-        // must not report its older allocation to `a` as the newest.
+        // Unlike `a`, shard `c` has only an older allocation of the number. It must not report that
+        // allocation to `a` as the newest.
         c.give(1230, &mut a);
         assert_eq!(a.newest().allocated_at, newest, "{ahead} ms");
     }
 }
 
-/// Before the row is repeated, another visitor may have had the number on another shard.
+/// Another visitor may have received the number from another shard before the row is repeated.
 #[test]
 fn a_row_does_not_get_back_a_number_that_may_have_gone_out_elsewhere() {
     let (mut a, mut b) = (Shard::new(0), Shard::new(0));
@@ -273,8 +274,8 @@ fn of_facts_from_two_shards_of_a_node_the_newer_wins() {
     assert!(matches!(a3.ask(1080, Some(1), None), Outcome::Exhausted { .. }));
 }
 
-/// A new map reassigns the pool from `b` to `a`, and a move returns it to `b`. The state of `a` is
-/// older than the allocations of `b`.
+/// A new map reassigns the pool from `b` to `a`, and a move returns it to `b`. The last allocation
+/// of `a` is older than that of `b`.
 #[test]
 fn an_allocation_older_than_a_hold_is_not_reported_as_the_newest() {
     for (ahead, is_restarted) in [(-600, false), (0, true), (0, false), (50_000, true)] {
@@ -291,8 +292,7 @@ fn an_allocation_older_than_a_hold_is_not_reported_as_the_newest() {
         a.give(1120, &mut b);
         let newest = b.engine.shard().newest(number()).unwrap();
         assert_eq!(newest.allocated_at, b.clock(1060), "{ahead} ms");
-        // Shard `b`, the last owner, must assume that another owner has handed the number out since
-        // its own last allocation.
+        // Shard `b` must assume that another owner has handed the number out since `b` last did.
         assert_eq!(b.ask(1130, None, Some(1)), EXHAUSTED, "{ahead} ms");
         assert_eq!(b.ask(1131, None, Some(2)), EXHAUSTED, "{ahead} ms");
     }
@@ -338,8 +338,9 @@ fn an_unseen_allocation_does_not_end_the_doubt_about_the_previous_one() {
     assert!(shard.engine.is_doubted(number()), "nor does a restart");
 }
 
-/// After startup, each shard has the answers of all shards. Another shard reports its answers
-/// together with a bucket that contained the number long ago.
+/// After startup, each shard has the remembered answers of all shards of its node. The number was
+/// once in a bucket that another shard now moves here. That shard also reports its remembered
+/// answers.
 #[test]
 fn a_reported_answer_gives_no_row_a_number_that_is_in_rotation_here() {
     let mut shard = Shard::new(0);
@@ -373,8 +374,8 @@ fn an_allocation_after_a_hold_is_reported() {
     b.gives(1131, None, Some(2));
 }
 
-/// Because a clock was set back, the first lockout seems to be running, although it has ended and
-/// the next one has begun.
+/// Another owner may have handed the number out after the first lockout ended, even if that lockout
+/// still seems to be running here because a clock was set back.
 #[test]
 fn a_repeated_batch_gets_nothing_of_a_held_pool_even_during_a_lockout() {
     let mut a = Shard::new(0);
@@ -389,7 +390,8 @@ fn a_repeated_batch_gets_nothing_of_a_held_pool_even_during_a_lockout() {
 }
 
 /// The snapshot first includes the number as it was when it left shard `a`. The number then returns
-/// with another allocation, before the times by other nodes' clocks are written to the snapshot.
+/// with another allocation, before the allocation times by other nodes' clocks are written to the
+/// snapshot.
 #[test]
 fn a_snapshot_in_the_middle_of_a_move_leads_to_the_same_state() {
     for ahead in [-600, 0, 50_000] {

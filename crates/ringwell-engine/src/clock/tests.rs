@@ -1,4 +1,4 @@
-//! Uses tables to test the decisions about clocks at startup.
+//! Table-driven tests of the decisions about clocks at startup.
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn after_a_boot_the_wall_clock_measures_the_stop() {
 
 #[test]
 fn a_difference_between_shard_time_and_wall_clock_survives_a_boot() {
-    // Shard time was an hour ahead at startup, and the wall clock has been corrected since.
+    // Before the reboot, shard time was an hour ahead of the wall clock.
     let off = Clocks { shard_offset: right(BOOT).shard_offset + 3_600_000, ..right(BOOT) };
     let reading = read(BOOT + 1, 50_000, 0);
     assert_eq!(ahead(&reading, &[recorded(10_000, off)]), 3_600_000);
@@ -86,8 +86,8 @@ fn all_shards_of_a_process_have_the_same_time() {
     assert_eq!(doubtful(late, now, Some(clocks), MINUTE), Millis(jump - 1));
 }
 
-/// If startup continued from the clocks of the idle shard, the other shard's lockouts would end too
-/// early, by the milliseconds that shard time has lost since the idle shard's last record.
+/// Shard time has lost a few milliseconds since the idle shard's last record. If startup continued
+/// from the clocks in that record, the other shard's lockouts would end that much too early.
 #[test]
 fn a_start_continues_from_the_newest_clocks_and_not_from_those_of_an_idle_shard() {
     let mut waited = Clocks { wall_offset: 0, ..right(BOOT) };

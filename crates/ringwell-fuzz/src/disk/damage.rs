@@ -31,10 +31,10 @@ pub enum Damage {
     Stray {
         /// The segment of the block, and its index there.
         from: (u64, usize),
-        /// The segment and the index that are overwritten.
+        /// The segment and the index of the block to overwrite.
         to: (u64, usize),
     },
-    /// Truncates a file to this length.
+    /// Truncates a file.
     Truncate {
         /// The segment.
         segno: u64,

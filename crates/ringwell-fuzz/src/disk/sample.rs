@@ -78,7 +78,7 @@ impl Author {
         self.used = SEGMENT_HEADER_BYTES;
     }
 
-    /// Adds a group with a tick and `params` bytes of parameters.
+    /// Adds a group that contains a tick, and a record with `params` bytes of parameters.
     fn group(&mut self, params: usize) {
         let at = Millis(1000 + self.writer.pending_n());
         let params = vec![b'x'; params];

@@ -1,7 +1,7 @@
 use super::*;
 
-/// A simple reference version: seven bits per byte, the lowest first, with the highest bit set in
-/// every byte but the last.
+/// A simple reference encoder for varints: seven bits per byte, the lowest first, with the highest
+/// bit set in every byte but the last.
 fn leb128(value: u64) -> Vec<u8> {
     let last = (0..10).rev().find(|at| value >> (7 * at) > 0).unwrap_or(0);
     let part =
@@ -9,7 +9,7 @@ fn leb128(value: u64) -> Vec<u8> {
     (0..=last).map(part).collect()
 }
 
-/// Every power of two with the values just below and above it. These include the values at which
+/// Every power of two with values near it, and some other values. These include the values at which
 /// the encoding becomes longer.
 fn values() -> impl Iterator<Item = u64> {
     let powers = (0..64).map(|bits| 1_u64 << bits);
@@ -109,7 +109,7 @@ fn five_bytes_are_the_lowest_and_the_rest_follows() {
 }
 
 /// Writes `pieces` pieces of increasing length. Returns the written bytes, and the number of times
-/// that the reserved bytes did not suffice.
+/// that the buffer of `body` had to grow.
 fn gather(body: &mut Body, pieces: u8) -> (Vec<u8>, usize) {
     let (mut wanted, mut grown) = (Vec::new(), 0);
     for piece in 0..pieces {

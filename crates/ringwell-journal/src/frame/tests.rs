@@ -38,7 +38,7 @@ fn read(frame: &[u8], salt: u64) -> Result<Group, FrameFault> {
 
 #[test]
 fn frames_read_back_as_they_were_written() {
-    // The lengths include all those around the ends of the first and the second block.
+    // Some bodies end just before, exactly at or just after the end of the first or second block.
     for records in (1..=2_100).chain([30_000]) {
         for clocks in [None, Some(CLOCKS)] {
             let group = group_of(clocks, records);

@@ -1,8 +1,8 @@
 //! Compresses message bodies with zstd at level 1, if this build contains zstd.
 //!
-//! Positions refer to the uncompressed body, so compression changes nothing but messages. The
-//! message's header, which has its own checksum, contains the uncompressed length. A body that
-//! decompresses to more bytes than this is refused.
+//! Positions refer to the uncompressed body, so compression affects only messages. The message's
+//! header, which has its own checksum, contains the uncompressed length. A body that decompresses
+//! to more bytes than this length is refused.
 
 use std::fmt;
 
@@ -43,13 +43,14 @@ impl Packer {
 
     /// Returns `None`, because this build contains no zstd.
     #[cfg(not(feature = "zstd"))]
-    #[expect(clippy::unused_self, reason = "as in builds with zstd, where `self` is used")]
+    #[expect(clippy::unused_self, reason = "builds with zstd use `self`")]
     pub(super) fn pack(&mut self, _: &[u8]) -> Option<Vec<u8>> {
         None
     }
 }
 
-/// Returns the decompressed body of at most `bytes_max` bytes, or `None` if it cannot be read.
+/// Returns the decompressed body, or `None` if `packed` is damaged or the body would exceed
+/// `bytes_max` bytes.
 #[cfg(feature = "zstd")]
 pub(super) fn unpack(packed: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     zstd::bulk::decompress(packed, bytes_max).ok()

@@ -100,8 +100,8 @@ fn a_packed_body_takes_less_than_half_and_its_changed_bits_change_no_record() {
     assert!(decode_message(&longer).is_err());
 }
 
-/// The length in the header limits the decompression. If a body decompresses to more bytes than
-/// that, it is refused, and no memory is allocated for the excess.
+/// The header contains the length of the decompressed body. A body that decompresses to more bytes
+/// is refused, and no memory is allocated for the excess.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_body_that_unpacks_to_more_than_its_stated_length_is_refused() {

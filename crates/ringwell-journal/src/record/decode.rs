@@ -9,7 +9,7 @@ use crate::bytes::Cursor;
 use crate::clocks::Clocks;
 use crate::place::{BODY_BYTES_MAX, N_END, position, position_parts};
 
-/// A body with a record that cannot be read.
+/// The error for a group's body with a record that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// The group.
@@ -62,8 +62,8 @@ impl<'a> Records<'a> {
     ///
     /// # Errors
     /// [`DecodeError`] if no record begins at that position. If the position is in the middle of a
-    /// record, the bytes from there on are decoded as if a record began there, which does not
-    /// always fail.
+    /// record, the bytes from there on are decoded as if a record began there. This does not always
+    /// return an error.
     pub fn at(&self, place: Position) -> Result<Record<'a>, DecodeError> {
         let (n, offset) = position_parts(place);
         let error = |fault| DecodeError { n, offset, fault };

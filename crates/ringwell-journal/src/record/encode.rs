@@ -117,7 +117,8 @@ impl Record<'_> {
         }
     }
 
-    /// Like [`Self::encode_head`], for records of allocations that were first recorded elsewhere.
+    /// Like [`Self::encode_head`], but for records of allocations that were first recorded
+    /// elsewhere.
     fn encode_copy(&self, base: Millis, params_len: usize, head: &mut Head<'_>) {
         match *self {
             Self::Carry {
@@ -220,7 +221,8 @@ impl Head<'_> {
         if let Some(digits) = number.to_nanp() {
             self.scratch.five_bytes(digits);
         } else {
-            // Inlined, because a separate function would keep the flags in memory for every record.
+            // This branch is inlined, because a separate function would keep the flags in memory
+            // for every record.
             self.flags |= flag::LONG_NUMBER;
             self.scratch.seven_bytes(number.to_code());
         }

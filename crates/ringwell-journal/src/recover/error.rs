@@ -56,7 +56,10 @@ pub enum RecoverError<E> {
         why: Foreign,
     },
     /// The first frames to replay are missing.
-    #[error("frame {expected} is needed, but {found}. Segments are missing: {RESTORE_FILES}")]
+    #[error(
+        "frame {expected} is needed, but {found}. Restore the missing segments from a copy, then \
+         start the server again"
+    )]
     Missing {
         /// The first frame that is needed.
         expected: u64,
@@ -65,9 +68,10 @@ pub enum RecoverError<E> {
     },
     /// A bad frame is followed by newer frames, so the damage is in the middle of the journal.
     #[error(
-        "segment {segno:016} is damaged at offset {offset}: frame {n} is {fault}, but frame {newer_n} \
-         in segment {newer_segno:016} at offset {newer_offset} was written after it, so answers \
-         were sent for frame {n}, and this frame must not be cut off. {RESTORE}"
+        "segment {segno:016} is damaged at offset {offset}: frame {n} is {fault}, but frame \
+         {newer_n} in segment {newer_segno:016} at offset {newer_offset} was written after it, so \
+         answers were sent for frame {n}, and this frame must not be cut off. Restore segment \
+         {segno:016} from a copy, then start the server again"
     )]
     Damaged {
         /// The segment.
@@ -111,11 +115,11 @@ pub enum RecoverError<E> {
         /// The fault in the record.
         source: DecodeError,
     },
-    /// The journal ends before the snapshot does.
+    /// The journal ends before the last frame that the snapshot may cover.
     #[error(
         "the snapshot covers frames up to {through}, but the journal ends with frame {last}, in \
-            segment {segno:016} at offset {offset}: frames for which answers were \
-            sent are missing. {RESTORE}"
+         segment {segno:016} at offset {offset}: frames for which answers were sent are missing. \
+         Restore the segments from a copy, then start the server again"
     )]
     Behind {
         /// The last frame that the snapshot may cover.
@@ -129,8 +133,7 @@ pub enum RecoverError<E> {
     },
 }
 
-const RESTORE: &str = "Restore the file from a copy and start again";
-const RESTORE_FILES: &str = "restore them from a copy and start again";
+const RESTORE: &str = "Restore the segment from a copy, then start the server again";
 const VERSION: &str = "If a newer version of Ringwell wrote the frame, start that version";
 
 fn explain(fault: SegmentFault) -> String {
@@ -150,7 +153,7 @@ pub enum Foreign {
     Number(u64),
     /// The segment belongs to another shard.
     Shard(u32),
-    /// The segment does not belong to the same journal as the segments before it or the snapshot.
+    /// The segment belongs to a different journal than the snapshot or the segments before it.
     Journal,
 }
 
@@ -168,7 +171,7 @@ pub enum Oldest {
 pub enum ChainFault {
     /// The frame, or the first frame of the segment, has this number instead of the expected one.
     Number(u64),
-    /// The hash of the predecessor is wrong.
+    /// The frame or segment contains a wrong hash of its predecessor.
     Hash,
     /// The epoch is lower than the predecessor's.
     Epoch,

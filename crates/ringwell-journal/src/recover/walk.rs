@@ -4,7 +4,7 @@ use super::{RecoverError, SegmentFile, Segments};
 use crate::frame::{BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, has_stamp};
 use crate::segment::{SEGMENT_HEADER_BYTES, encode_end};
 
-/// The count of bytes to read at once: enough for several of the largest frames, and for a disk to
+/// The number of bytes to read at once: enough for several of the largest frames, and for a disk to
 /// deliver its full throughput.
 const READ_AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
@@ -22,7 +22,7 @@ pub enum Step {
     Fault {
         /// The offset at which the frame should begin.
         offset: u64,
-        /// The fault. If nothing was written there, the segment ends at this offset.
+        /// The fault. If nothing was written at `offset`, the segment ends there.
         fault: FrameFault,
     },
 }
@@ -90,8 +90,9 @@ impl<'s, S: Segments> Walk<'s, S> {
         self.offset
     }
 
-    /// Whether the file has lost its end: it is shorter than `made`, its length when it was first
-    /// used, and no earlier startup cut it here, before frame `n`.
+    /// Whether the end of the file is missing. This is the case if the file is shorter than when it
+    /// was first used (`made` bytes), and no earlier startup cut it at the current offset, before
+    /// frame `n`.
     pub(super) fn is_short(
         &mut self,
         made: Option<u64>,
@@ -134,7 +135,7 @@ impl<'s, S: Segments> Walk<'s, S> {
             offset += BLOCK_BYTES as u64;
         }
         let is_behind = |(at, there)| at >= self.offset && there >= n;
-        assert!(behind.newer.is_none_or(is_behind), "a newer frame is out of place");
+        assert!(behind.newer.is_none_or(is_behind), "the newer frame is not after the bad one");
         Ok(behind)
     }
 }

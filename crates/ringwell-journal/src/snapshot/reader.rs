@@ -16,8 +16,9 @@ use crate::clocks::Clocks;
 /// hash.
 const END_BYTES: usize = 8 + 8 + blake3::OUT_LEN;
 
-/// Reads one snapshot from a source that fills a buffer and returns the count of bytes, which is
-/// zero at the end. If reading fails, all state that was already loaded must be discarded.
+/// Reads one snapshot from a source: a function that reads into a buffer and returns the count of
+/// bytes read (zero at the end). If reading fails, all state that was already loaded must be
+/// discarded.
 #[derive(Debug)]
 pub struct SnapshotReader<R> {
     source: R,
@@ -25,7 +26,7 @@ pub struct SnapshotReader<R> {
     hasher: blake3::Hasher,
     payload: Vec<u8>,
     entries: u64,
-    /// The newest group that any entry names.
+    /// The newest group to which an entry refers.
     newest_group: u64,
     offset: u64,
     end: Option<Snapshot>,
@@ -38,7 +39,7 @@ pub enum Chunk<'a> {
     Numbers(Entries<'a, NumberEntry>),
     /// Answers to rows that may be repeated.
     Answers(Entries<'a, AnswerEntry>),
-    /// Holds, each of one pool or of all pools of the shard.
+    /// Holds, each on one pool or on all pools of the shard.
     Holds(Entries<'a, HoldEntry>),
     /// Times of allocations that were made by other nodes.
     ForeignTimes(Entries<'a, ForeignTimeEntry>),
@@ -250,7 +251,7 @@ impl<E: Entry> Iterator for Entries<'_, E> {
 
     #[inline]
     fn next(&mut self) -> Option<E> {
-        // `new` has already decoded every entry once, so decoding cannot fail here.
+        // `of_width` has already decoded every entry once, so decoding cannot fail here.
         self.bytes.next().and_then(E::decode)
     }
 

@@ -1,4 +1,4 @@
-//! Appends values to a buffer, and reads values from a slice with every bound checked.
+//! Appends values to a buffer, and reads values from a slice, checking every bound.
 //!
 //! Integers are LEB128 varints: seven bits per byte, lowest bits first. A reader accepts only the
 //! shortest form of an integer, so that each value has exactly one encoding.
@@ -59,8 +59,8 @@ impl<'a> Reader<'a> {
         if found == wanted { Ok(frame) } else { Err(FrameError::Kind { found, wanted }) }
     }
 
-    /// Whether the frame has version `version`. If it has, the contents of the frame count as
-    /// requiring this version.
+    /// Whether the frame has version `version`. If so, the reader assumes from now on that no lower
+    /// version could express the frame's contents.
     pub(super) fn takes(&mut self, version: u8) -> bool {
         let is_it = self.version == version;
         self.needs = if is_it { version } else { self.needs };

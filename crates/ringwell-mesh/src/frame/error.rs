@@ -53,7 +53,7 @@ pub enum FrameError {
         bytes_max: usize,
     },
     /// A value that the field cannot have, or a valid value in a longer encoding than necessary.
-    #[error("frame has an impossible value before byte {offset}: {field}")]
+    #[error("frame has an invalid value, detected at byte {offset}: {field}")]
     OutOfRange {
         /// The field that contains the value.
         field: &'static str,

@@ -207,8 +207,8 @@ proptest! {
         prop_assert_eq!(read, Err(FrameError::LeftOver { bytes: behind.len() }));
     }
 
-    /// Each value has only one encoding. If changed bytes can still be decoded, encoding the
-    /// decoded values must therefore produce exactly the changed bytes.
+    /// Each value has only one encoding. If a changed frame can still be decoded, encoding its
+    /// values again must therefore reproduce the changed frame exactly.
     #[test]
     fn no_changed_bits_make_a_reader_panic(
         (kind, rows, mut bytes) in frames(),
@@ -405,8 +405,8 @@ fn no_memory_is_allocated_for_rows_that_the_frame_cannot_contain() {
         frame.extend_from_slice(&[outcome::LATE; 100]);
         assert!(is_cut_short(read_answer(&frame, wanted).unwrap_err()));
 
-        // A length that exceeds the rest of the frame must be refused with an error of the same
-        // kind.
+        // A frame with a length that exceeds the rest of the frame must also be refused as cut
+        // short.
         let mut frame = vec![1, kind::ASK, 0, 3, 100, 1, 1, 0, 7, 0];
         put_varint(&mut frame, count);
         put_varint(&mut frame, count);

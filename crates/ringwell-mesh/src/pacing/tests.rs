@@ -268,7 +268,7 @@ fn senseless_pacing_settings_are_moved_to_the_nearest_valid_ones() {
     assert!(link.0.ping_at() >= Some(GAP_FLOOR * 4 / 5));
 }
 
-/// Performs the actions of a driver in an arbitrary order.
+/// An action of a driver. A test performs such actions in an arbitrary order.
 #[derive(Clone, Debug)]
 enum Step {
     Ask,

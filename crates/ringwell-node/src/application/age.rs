@@ -59,8 +59,7 @@ impl Ages {
         }
     }
 
-    /// Returns pools that have expired. Each is returned with its request count when it last became
-    /// valid.
+    /// Returns expired pools, each with the request count that it had when it last became valid.
     fn over(&mut self, now: Instant) -> Vec<(PoolId, u32)> {
         let mut over = Vec::new();
         while over.len() < POOLS_A_ROUND

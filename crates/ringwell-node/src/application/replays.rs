@@ -41,7 +41,8 @@ struct Newest {
     seconds: u64,
     /// The value of `Replays::count` when the push was last accepted.
     count: u64,
-    /// The signatures of the accepted pushes with this time, in the order in which they arrived.
+    /// The signatures of the accepted pushes with the time `seconds`, in the order in which they
+    /// arrived.
     signatures: Vec<Vec<u8>>,
 }
 
@@ -60,8 +61,9 @@ impl Replays {
         Self { file, floor, newest: floor, pools: HashMap::new(), count: 0, forgotten_at: 0 }
     }
 
-    /// Returns whether a push with this time is accepted. If it is, it is also recorded. The newest
-    /// push for a pool is accepted again, because its sender may not have received the answer.
+    /// Returns whether a push with the time `seconds` is accepted, and records each accepted push.
+    /// The newest push for a pool is accepted again, because its sender may not have received the
+    /// answer.
     ///
     /// # Errors
     /// Returns a [`FileError`] if the push cannot be recorded.

@@ -23,11 +23,11 @@ use crate::platform::Tokio;
 use crate::running_node;
 use ringwell_driver::moves::to_its_end;
 
-/// The largest allowed difference between this machine's clock and the sender's, which is also the
-/// time for which a copied request could be replayed.
+/// The largest allowed difference between a request's timestamp and this machine's clock. Copies of
+/// older requests are refused even if no later push for the pool is known.
 pub(super) const SECONDS_MAX: u64 = 300;
 
-/// The message for a sender that repeats a push that is not the newest.
+/// The message to the sender of a push that is not the newest for its pool.
 const COPIED: &str = "this change to the ring pool, or a later one, has already been accepted: \
      if this change is still needed, sign it with the current time and send it again";
 
@@ -47,8 +47,9 @@ pub enum PushError {
     NotConfigured,
     /// The signature or the timestamp is wrong.
     #[error(
-        "send Ringwell-Timestamp: SECONDS, the current Unix time, and Ringwell-Signature: \
-         sha256=HEX, the HMAC-SHA256 of SECONDS.BODY with the shared secret as the key"
+        "the signature or the timestamp is missing or wrong: send the headers Ringwell-Timestamp: \
+         SECONDS (the current Unix time) and Ringwell-Signature: sha256=HEX (the HMAC-SHA256 of \
+         SECONDS.BODY with the shared secret as the key)"
     )]
     Unsigned,
     /// The body cannot be used.

@@ -25,8 +25,8 @@ use ringwell_os::Clock;
 mod counted;
 
 const POOLS: u32 = 100;
-/// The maximum number of rows of repeatable batches whose answers are remembered. No test sends
-/// that many.
+/// The maximum number of answers that are remembered for the rows of repeatable batches. No test
+/// sends that many rows.
 const REMEMBERED_MAX: usize = 100_000;
 
 /// Creates shard threads without their tasks: sealed groups are not written, and queues are not

@@ -133,7 +133,7 @@ impl Calls {
         Ok(body)
     }
 
-    /// Closes the idle connections, because the other side sent an invalid message.
+    /// Closes the idle connections after the other side sent an invalid message.
     pub(super) fn close_idle(&self) {
         self.idle.borrow_mut().clear();
     }
@@ -201,7 +201,7 @@ impl Calls {
     }
 }
 
-/// A connection to a shard of another node, over HTTP.
+/// Access to a shard of another node over HTTP.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpNet(pub(super) Rc<Calls>);
 

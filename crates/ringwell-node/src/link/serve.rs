@@ -1,5 +1,5 @@
-//! Requests from other nodes over HTTP: checks the sender, limits the body, and sets the answer's
-//! status.
+//! Serves requests from other nodes over HTTP: checks the sender, limits the body, and sets the
+//! answer's status.
 //!
 //! The requests arrive at a separate address, where only senders that know the cluster secret are
 //! accepted. Source: docs/spec/link.md.

@@ -1,5 +1,6 @@
 //! TLS for links over TCP: each side presents a certificate that contains its node's name and is
-//! signed by the cluster's authority. Only TLS 1.3 is used, because both sides are Ringwell nodes.
+//! signed by the cluster's certificate authority. Only TLS 1.3 is used, because both sides are
+//! Ringwell nodes.
 //!
 //! The certificate files are read again when they change. A connection is closed when the other
 //! node's certificate is no longer valid.
@@ -148,7 +149,7 @@ fn read_again(files: &TlsFiles, node: &str, shared: &RwLock<Sides>) {
         Err(error) => {
             tracing::error!(
                 error,
-                "cannot reload the certificates of links, so they are unchanged"
+                "cannot reload the certificates of links: the previous ones stay in use"
             );
         }
     }

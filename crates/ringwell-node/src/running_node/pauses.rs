@@ -1,8 +1,8 @@
 //! The cost of adding one pool, for the threads of shards that already have many pools.
 //!
 //! Every poll of a shard's task delays the shard's batches. The tests measure the CPU time of each
-//! poll, and the bytes that it allocates. The bytes are the same in every run. To run the first
-//! test with another number of pools:
+//! poll, and the bytes that it allocates. The number of bytes is the same in every run. To run the
+//! first test with another number of pools:
 //! `RINGWELL_PAUSES_POOLS=1000000 cargo test --release -p ringwell-node pauses -- --nocapture`.
 
 use std::cell::Cell;

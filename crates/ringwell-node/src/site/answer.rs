@@ -87,7 +87,7 @@ pub(super) async fn numbers(
 }
 
 /// Waits until no number of the visitor is being released. `is_free` checks this. Returns `false`
-/// if this takes longer than the deadline of a batch.
+/// if the release is not complete within the time that a batch may take.
 pub(super) async fn settled(thread: &HttpShard, is_free: impl Fn(&mut Leases) -> bool) -> bool {
     let until = Instant::now() + thread.node.config.deadline;
     while !is_free(&mut thread.server.sites.leases()) {
@@ -110,7 +110,7 @@ pub(super) async fn beat(
     let (sites, site) = (&thread.server.sites, &entry.site);
     let (Some(visitor), Some(lease)) = (visit.visitor.as_deref(), visit.lease.as_deref()) else {
         entry.count(Outcome::Refused);
-        return refused(403, "visitor and lease must be sent together");
+        return refused(403, "both visitor and lease are required");
     };
     let visitor = sites.signer().visitor(&site.key, visitor);
     let until = visitor.and_then(|visitor| sites.signer().lease(&site.key, visitor, lease));

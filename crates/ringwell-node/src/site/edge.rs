@@ -1,5 +1,5 @@
-//! Answers GET requests with numbers, for servers that swap numbers themselves, and for AMP pages,
-//! which do not run the script.
+//! Answers GET requests for numbers. They come from servers that swap numbers themselves, and from
+//! AMP pages, which do not run the script `/rw.js`.
 //!
 //! Such clients send no keep-alives, so the visitor gets a number for a whole lifetime from the
 //! start.
@@ -49,9 +49,9 @@ pub(super) async fn headers(
     let key = entry.site.edge_key.as_ref();
     if !key.is_some_and(|key| bool::from(key.reveal().ct_eq(presented))) {
         entry.count(Outcome::Refused);
-        return refused(403, "send the site's edge_key in the header Ringwell-Edge-Key");
+        return refused(403, "the header Ringwell-Edge-Key must contain the site's edge_key");
     }
-    // The server has sent the edge key, so its headers for the client's address and the requested
+    // The request contains the edge key, so its headers for the client's address and the requested
     // page are trusted.
     let address = text(headers, &X_REAL_IP).and_then(|text| text.parse().ok()).or(sender.address);
     let sender = Sender { address, ..sender };
@@ -98,7 +98,7 @@ pub(super) async fn amp(
     let origin = origin(&entry.site, headers);
     if origin.is_none() && !is_same_origin {
         entry.count(Outcome::Origin);
-        return refused(403, "this origin may not use this site: add it to the site's origins");
+        return refused(403, "this origin is not allowed: add this origin to the site's origins");
     }
     let mut params = Visit::params_of(query);
     let visit = Visit {

@@ -2,9 +2,9 @@
 //! numbers for each network.
 //!
 //! All threads share this state. It consists of counts and deadlines. The caller supplies the
-//! current time. If a lease is forgotten, for example after a restart, its number merely stays
-//! locked until the lockout ends. Invariant: each visitor whose lease waits for a keep-alive has
-//! exactly one deadline.
+//! current time. If this state is lost, for example in a restart, the numbers merely stay locked
+//! until their lockouts end. Invariant: each visitor from whom the first keep-alive is still
+//! expected has exactly one deadline.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -20,11 +20,11 @@ use super::token::Visitor;
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(BEAT_S + 15);
 /// The interval between two keep-alives of a page, in seconds.
 pub(super) const BEAT_S: u64 = Site::BEAT.0 / 1000;
-/// The maximum number of visitors whose numbers may wait for a keep-alive. When this limit is
-/// reached, new visitors see the pages' own numbers.
+/// The maximum number of visitors from whom the first keep-alive is still expected. When this limit
+/// is reached, new visitors see the pages' own numbers.
 const PROVISIONAL_MAX: usize = 100_000;
-/// The maximum number of networks that are counted in one minute. When this limit is reached, new
-/// visitors from other networks see the pages' own numbers.
+/// The maximum number of networks that are counted in one minute, summed over all sites. When this
+/// limit is reached, new visitors from other networks see the pages' own numbers.
 const ADDRESSES_MAX: usize = 200_000;
 /// The period to which the limits apply.
 const WINDOW: Duration = Duration::from_mins(1);
@@ -41,7 +41,8 @@ pub(super) struct LeasedNumber {
     pub(super) seen_at: Millis,
 }
 
-/// The network prefix of an address: /24 for IPv4, or /56 for IPv6. A unix socket has none.
+/// The network prefix of an address: /24 for IPv4, or /56 for IPv6. A client on a Unix socket has
+/// no prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Network(Option<[u8; 7]>, bool);
 

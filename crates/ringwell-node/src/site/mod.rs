@@ -1,9 +1,9 @@
 //! Requests from web pages (`/site/v1/…`), and the script that sends them (`/rw.js`).
 //!
 //! A page is identified by the public key of its site and by its origin. A visitor is identified by
-//! a signed text. At first, a visitor gets a number for a minute. The first keep-alive extends this
-//! to the whole lifetime. All requests for numbers are processed as batches. If a request is
-//! refused for any reason, the page keeps its own numbers. Source: docs/spec/site.md.
+//! a signed text. At first, a visitor gets a number for 75 seconds. The first keep-alive extends
+//! this time to the whole lifetime. All requests for numbers are processed as batches. If a request
+//! is refused for any reason, the page keeps its own numbers. Source: docs/spec/site.md.
 
 mod answer;
 mod edge;
@@ -81,7 +81,7 @@ pub(crate) struct SiteEntry {
     site: Site,
     /// For each swap, the country code of the number that the site's pages contain.
     codes: Vec<Option<u16>>,
-    /// All versions of a site share these counts.
+    /// A site keeps these counts when its settings change.
     tally: Arc<Tally>,
 }
 
@@ -156,7 +156,7 @@ impl Sites {
     }
 
     pub(crate) fn on_taps(&self, tapped: OnTap) {
-        // Every shard's thread calls this for the same node, so only the first call takes effect.
+        // Every shard's thread calls this for the same node. Only the first call takes effect.
         let _ = self.taps.0.set(tapped);
     }
 
@@ -179,7 +179,7 @@ impl SiteEntry {
             tracing::warn!(
                 site = self.site.key,
                 leases_per_minute = self.site.leases_per_minute,
-                "an address has reached the site's limit of new numbers per minute, so \
+                "a client address has reached its limit of new numbers per minute, so further \
                  visitors from that address see the page's original number. If the address \
                  belongs to a proxy, add it to trusted_proxies"
             );
@@ -211,7 +211,8 @@ pub(crate) fn serve(server: &Server, sites: Vec<Site>) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates a signer from the cluster secret, or from a secret in the data directory.
+/// Creates a signer from the cluster secret, or from a secret in the data directory. With
+/// durability `memory` and no cluster, creates it from random bytes.
 fn signer(node: &Node) -> io::Result<Signer> {
     if let Some(membership) = &node.membership {
         return Ok(Signer::new(membership.cluster().secret()));
@@ -233,8 +234,8 @@ pub(crate) async fn sweep(thread: Rc<HttpShard>) {
             let directory = thread.node.directory();
             let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
             let Some(owner) = pool else { continue };
-            // If the owner is too busy to release the number, it stays locked until the lockout
-            // ends.
+            // If the owner is too busy to release the number, the number stays locked until the
+            // lockout ends.
             let (reply, released) = oneshot::channel();
             replies.push(released);
             // If the lockout was extended by anything other than a keep-alive from the page, for
@@ -329,7 +330,7 @@ async fn post(
     };
     let Some(origin) = origin(&entry.site, headers) else {
         entry.count(Outcome::Origin);
-        return refused(403, "this origin may not use this site: add it to the site's origins");
+        return refused(403, "this origin is not allowed: add this origin to the site's origins");
     };
     let mut response = if is_program(headers) {
         entry.count(Outcome::Bot);
@@ -365,7 +366,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Whether the client is a program rather than the browser of a person.
+/// Whether the client is a program rather than a person's browser.
 fn is_program(headers: &HeaderMap) -> bool {
     if text(headers, &SEC_PURPOSE).is_some_and(|purpose| purpose.starts_with("prefetch")) {
         return true;
@@ -418,7 +419,7 @@ impl Agent {
 fn preflight(thread: &HttpShard, headers: &HeaderMap) -> Response<AnswerBody> {
     let sites = thread.server.sites.table();
     let Some(origin) = sites.values().find_map(|entry| origin(&entry.site, headers)) else {
-        return refused(403, "this origin may not use this site: add it to the site's origins");
+        return refused(403, "no site permits this origin: add it to the origins of its site");
     };
     let mut response = nothing();
     allow(&mut response, origin);

@@ -29,7 +29,7 @@ pub(super) struct Visit {
     pub(super) site: String,
     pub(super) visitor: Option<String>,
     pub(super) lease: Option<String>,
-    /// `None` if the visitor must not be remembered.
+    /// `None` if the visitor's parameters must not be stored.
     pub(super) params: Option<BTreeMap<String, String>>,
     pub(super) landing: Option<String>,
     pub(super) referrer: Option<String>,

@@ -1,4 +1,4 @@
-//! Tests with real files that were cut or changed while no process served from them.
+//! Tests with real files that were truncated or changed while no process used them.
 
 use super::*;
 

@@ -56,7 +56,8 @@ pub(super) const SHARD: Measured = Measured {
     value: 3.49,
     unit: "us",
     command: "cargo xtask bench shards",
-    conditions: "CPU of two shards on one core, minus that of one shard; in memory, medians of 3",
+    conditions: "CPU of two shards on one core, minus that of one shard; durability memory, \
+                 medians of 3",
 };
 
 /// The additional CPU time, on both nodes together, for each shard of another node that receives
@@ -79,7 +80,7 @@ pub(super) const NUMBER: Measured = Measured {
     conditions: "444,436 KiB for 10 million numbers in 100,000 pools, durability disk",
 };
 
-/// Memory per kept-alive connection.
+/// Memory per idle keep-alive connection.
 pub(super) const CONNECTION: Measured = Measured {
     what: "memory of an idle connection",
     value: 19.4,
@@ -99,7 +100,7 @@ pub(super) const RECORD: Measured = Measured {
                  --pools 40 --lifetime 1s`: a count, nearly the same on every machine",
 };
 
-/// Bytes of the answer to a row, including the row's share of the response head.
+/// Bytes per row in the answer, including the row's share of the response head.
 pub(super) const ANSWER: Measured = Measured {
     what: "answer to a row, with a share of the HTTP head",
     value: 115.0,

@@ -45,7 +45,7 @@ fn numbers_beyond_one_node_s_capacity_need_more_nodes_and_hops_between_them() {
     let one = estimate(&Traffic { node_memory: 300e9, ..all }).unwrap();
     let cores = [&figures, &one].map(|figures| value(figures, "cores that are busy"));
     assert!(cores[0] > 2.0 * cores[1], "{cores:?}");
-    // Seven of eight rows belong to another node.
+    // Seven out of eight rows belong to another node.
     let between = 127_315.0 * 7.0 / 8.0 * (20.0 + 44.0);
     assert_near(value(&figures, "network, between nodes"), between);
 }

@@ -112,9 +112,8 @@ fn an_unreachable_target_has_no_number_of_numbers() {
     assert_eq!(numbers_for(1e6, 1e6, 0.0), None);
 }
 
-/// Simulates a loss system: each arriving visitor either finds a free number or is lost. A separate
-/// random number generator with a fixed seed draws the arrival times, so that every run is the
-/// same.
+/// Simulates a loss system: each arriving visitor either finds a free number or is lost. A random
+/// number generator with a fixed seed draws the arrival times, so that every run is the same.
 fn simulated(numbers: usize, load: f64) -> f64 {
     let mut state: u64 = 42;
     let mut uniform = || {
@@ -140,7 +139,8 @@ fn the_formula_equals_a_simulated_pool_with_a_fixed_lockout() {
     for (numbers, load) in [(10, 8.0), (100, 80.0), (100, 100.0)] {
         let computed = blocking(f64::from(numbers), load);
         let seen = simulated(usize::try_from(numbers).unwrap(), load);
-        // Five standard deviations of the lost share of 400,000 visitors. Losses come in bursts.
+        // Five standard deviations of the lost share of 400,000 visitors. Losses come in bursts, so
+        // the variance is multiplied by the count of numbers.
         let slack = 5.0 * (computed / 400_000.0 * f64::from(numbers)).sqrt();
         assert!((computed - seen).abs() <= slack, "{numbers} at {load}: {computed} against {seen}");
     }

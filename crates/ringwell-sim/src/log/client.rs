@@ -18,7 +18,7 @@ use crate::world::MS;
 /// The time for which a client waits for the answer to a batch.
 pub(super) const DEADLINE_US: u64 = 100 * MS;
 
-/// An answer that has left a process.
+/// An answer that a process has sent.
 #[derive(Debug)]
 pub(super) struct ClientAnswer {
     pub(super) process: u64,

@@ -1,5 +1,5 @@
-//! The end of a run, after the last fault: requests a number from every pool, and looks up the
-//! visitor of every number.
+//! Performs the final checks of a run, after the last fault: requests a number from every pool, and
+//! looks up the visitor of every number.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -11,7 +11,7 @@ macro_rules! faults {
         pub enum LogFault { $($(#[doc = $doc])* $fault,)* }
 
         impl LogFault {
-            /// All faults, in the order of their numbers.
+            /// All faults, in the order of their declaration.
             pub const ALL: &'static [Self] = &[$(Self::$fault,)*];
 
             /// The fault's name on the command line.
@@ -89,7 +89,7 @@ impl fmt::Display for LogFault {
     }
 }
 
-/// The messages of a shard that the servers have lost.
+/// The part of a shard's messages that the servers have lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
     Nothing,
@@ -98,7 +98,8 @@ pub(super) enum Loss {
     /// All messages and snapshots of one shard. The loss is visible in the notes that are kept with
     /// the other shard's log.
     Stream,
-    /// All messages and snapshots of all shards. The loss is visible only in copies and heartbeats.
+    /// All messages and snapshots of all shards. The loss is visible only in the machines' copies
+    /// of the logs and in heartbeats.
     Streams,
 }
 
@@ -128,7 +129,7 @@ impl Strikes {
         Self { streams: purposes.collect(), counts: vec![0; rates.len()], rates, are_over: false }
     }
 
-    /// Draws whether this fault happens at this opportunity.
+    /// Decides at random whether the fault happens at this opportunity.
     pub(super) fn strikes(&mut self, fault: LogFault) -> bool {
         let (at, rate) = (fault as usize, self.rates[fault as usize]);
         let strikes = !self.are_over && self.streams[at].chance(rate);

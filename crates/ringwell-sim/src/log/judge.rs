@@ -1,8 +1,9 @@
 //! Judges the answers that clients see. The judge shares no code with the rules that it judges.
 //!
-//! It receives the grants of owners, the answers that are sent, and the state of each process that
-//! begins to serve. True time is the time of visitors, in microseconds. Shard time is the time of
-//! owners, in milliseconds. Source: docs/spec/simulation.md, "A log shared by machines".
+//! It receives each number that an owner hands out, each answer that is sent, and the state of each
+//! process that begins to serve. True time is the time of visitors, in microseconds. Shard time is
+//! the time of owners, in milliseconds. Source: docs/spec/simulation.md, "A log shared by
+//! machines".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +16,11 @@ use crate::model::{Judged, Shown, Violation};
 /// making lockouts end early.
 pub(super) const SKEW_MAX_MS: u64 = 2_000;
 
-/// The time by which lockouts are lengthened at most if the passed time is not known.
+/// The maximum time by which lockouts are lengthened if it is not known how much time has passed.
 const LENGTHENED_MS: u64 = 2 * SKEW_MAX_MS;
 
 /// The maximum by which shard time may gain on true time between two take-overs. Shard time
-/// approaches the wall clock by one part in 2,000.
+/// approaches the wall clock at a rate of one part in 2,000.
 const SLEWED_MS: i64 = 150;
 
 /// A number that an owner has given to a row, regardless of whether the answer is ever sent.
@@ -107,7 +108,7 @@ pub(super) struct Judge {
     /// Starts without a reliable time: the shard, the first group of the process, and how far shard
     /// time has leapt.
     leaps_us: Vec<(u16, u64, u64)>,
-    /// The number of take-overs of each shard at the true time of each start.
+    /// For each shard, the number of take-overs until each start, by the true time of the start.
     take_overs: BTreeMap<u16, BTreeMap<u64, u64>>,
     /// The smallest and the largest difference between shard time and true time at any start.
     offset_range_ms: Option<(i64, i64)>,
@@ -200,7 +201,8 @@ impl Judge {
         broken("forgotten", grant.shard, grant.number, text)
     }
 
-    /// Checks that the number is not locked out for any other visitor who has seen it.
+    /// Checks that the new lockout does not overlap the lockout of another visitor who has seen the
+    /// number.
     fn check_double(&self, new: &Grant, now_us: u64) -> Judged {
         let lifetime_us = self.lifetimes_ms.get(&new.pool).copied().unwrap_or(0) * 1000;
         for held in self.held.get(&new.number).into_iter().flatten() {
@@ -335,8 +337,8 @@ impl Judge {
         self.lifetimes_ms.values().copied().max().unwrap_or(0)
     }
 
-    /// The difference between the largest and the smallest shard time of all starts, relative to
-    /// true time.
+    /// Returns by how much the difference between shard time and true time has varied over all
+    /// starts.
     pub(super) fn leapt_ms(&self) -> u64 {
         self.offset_range_ms.map_or(0, |(low, high)| high.abs_diff(low))
     }
@@ -351,12 +353,13 @@ impl Judge {
             let known = begun.numbers.get(&grant.number).map_or(0, |known| known.1);
             if known.max(begun.held_until_ms) + 1 < begun.now_ms + left_ms {
                 let text = format!(
-                    "the process has recorded a lockout until {known} and a hold until {}; the \
-                    time is {}, but the number must stay locked out for another {left_ms} ms; the \
-                    number was handed out at {} by process {} in group {}, for {} ms; time of \
-                    the previous owner known: {}; group lost: {}; evidence of lost messages: {}",
-                    begun.held_until_ms,
+                    "at {} ms of shard time, the number must stay locked out for another \
+                    {left_ms} ms, but the process has recorded a lockout only until {known} ms \
+                    and a hold only until {} ms; the number was handed out at {} us by process {} \
+                    in group {}, for {} ms; time of the previous owner known: {}; group lost: {}; \
+                    evidence of lost messages: {}",
                     begun.now_ms,
+                    begun.held_until_ms,
                     grant.true_us,
                     grant.process,
                     grant.group,
@@ -390,8 +393,8 @@ impl Judge {
         broken("time runs ahead", shard, 0, text)
     }
 
-    /// Returns the look-ups that must succeed, each with a flag that shows whether the record may
-    /// have been dropped because of its age.
+    /// Returns the look-ups that must succeed, each with a flag that shows whether the allocation's
+    /// record may be missing.
     pub(super) fn look_ups(&self) -> Vec<(Grant, bool)> {
         let all = self.held.values().flatten().filter(|held| !held.is_lost);
         let newest = |grant: &Grant| self.newest_us.get(&grant.number) == Some(&grant.true_us);

@@ -147,7 +147,7 @@ impl World {
         let lockout_us = self.judge.borrow().lockout_max_ms() * 1000;
         let machine = &mut self.machines[at];
         (machine.waits, machine.fenced) = (None, Fenced::default());
-        // If the heartbeat is older than the longest lockout, all numbers that were given out
+        // If the heartbeat is older than the longest lockout, all numbers that were handed out
         // before it are free again.
         let heard = machine.heard.take().filter(|(_, at_us)| now - at_us <= lockout_us);
         let begin = Begin {
@@ -227,8 +227,10 @@ impl World {
             }
             if waits.left(self.moment()).is_zero() {
                 if hears_one && now < self.machines[at].waits_since + START_MAX_US {
-                    let text =
-                        format!("machine {at} starts, although another one starts or serves");
+                    let text = format!(
+                        "machine {at} starts a process, although another machine is starting or \
+                        serving"
+                    );
                     let rule = "needless start";
                     self.shared.judge(Err(Violation { rule, text, number: 0, shard: 0 }));
                 }

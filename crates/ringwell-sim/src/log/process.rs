@@ -369,7 +369,7 @@ impl Start {
     }
 }
 
-/// Performs the first steps of a shard, in the same order as the server's threads.
+/// Starts a shard with the same steps, in the same order, as the server's threads.
 async fn begin(
     shard: Rc<Shard<Sim>>,
     store: Rc<LogFiles>,

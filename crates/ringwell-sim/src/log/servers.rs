@@ -98,7 +98,7 @@ pub(super) enum AppendReply {
     Silence,
 }
 
-/// The servers' reaction to a request for many messages at once. Its result is only a hint.
+/// The servers' reaction to a request for many messages, whose result is only a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Consumers {
     /// The servers refuse the request, as they do if the client has no permission for it.
@@ -222,8 +222,8 @@ impl Stream {
         judged
     }
 
-    /// Appends another program's message, unless the log is empty. It is a copy of the message
-    /// `copied` places before the last one, or else `bytes`, which may be another shard's group.
+    /// Unless the log is empty, appends another program's message: a copy of the message `copied`
+    /// places before the last one, or otherwise `bytes`, which may be another shard's group.
     fn store_foreign(&mut self, copied: Option<usize>, bytes: Bytes) {
         let Some(&Stored { author, tip, .. }) = self.messages.last() else { return };
         let copied = copied.and_then(|back| self.messages.iter().nth_back(back));

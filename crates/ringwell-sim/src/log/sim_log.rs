@@ -12,7 +12,7 @@ use super::servers::{AppendReply, Servers, Shared, lock};
 use crate::machine::Sim;
 use crate::world::SECOND;
 
-/// The times that the client waits for the answer to an append, and to any other request.
+/// The client's timeouts for an append and for any other request.
 const APPEND_MAX_US: u64 = 2 * SECOND;
 const ANSWER_MAX_US: u64 = 3 * SECOND;
 

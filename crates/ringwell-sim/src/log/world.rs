@@ -39,9 +39,9 @@ const CALM_US: u64 = 130 * SECOND;
 /// the start.
 const REFUSALS_MAX: u32 = 3;
 
-/// Parts of the error messages with which starts may be refused. The causes are that another
-/// process started the log's journal, that a former leader answered for too long, or that an append
-/// found a damaged message. After a refusal, a supervisor starts the process again.
+/// Parts of the error messages with which starts may be refused. This happens if another process
+/// started the log's journal, if a former leader answered for too long, or if an append found a
+/// damaged message. After a refusal, a supervisor starts the process again.
 const RETRIED: [&str; 4] =
     ["another journal", "has lost message", "is missing", "cannot be taken over"];
 

@@ -51,7 +51,7 @@ impl Model {
         if let Some((other, Known { until, .. })) = older {
             let text =
                 format!("free since {}, but {other} has been free since {until}", known.until);
-            return fault("not free the longest", text);
+            return fault("wrong order", text);
         }
         Ok(())
     }
@@ -81,7 +81,8 @@ impl Model {
         Err(broken("visitor moved", grant.shard, grant.number, text))
     }
 
-    /// Checks that the grant's number is not locked for another holder who has seen it.
+    /// Checks that the grant's lockout does not overlap that of another holder who has seen the
+    /// number.
     pub(super) fn check_double(&self, new: &Grant) -> Judged {
         for held in self.held.get(&new.number).into_iter().flatten() {
             if held.grant.holder() == new.holder() || held.is_lost || new.is_lost {
@@ -162,15 +163,15 @@ impl Model {
         let free = pool.numbers.iter().filter(is_free).copied();
         match { free }.next() {
             Some(number) if !is_held && !was_decided => {
-                let text = format!("pool {pool_id} reported that no number was free, but one was");
+                let text = format!("pool {pool_id} handed out no number, but this number was free");
                 Err(broken("overflow without cause", shard_id, number, text))
             }
             _ => Ok(()),
         }
     }
 
-    /// Checks that a pool is not reported as exhausted to a repeated row while the row's number is
-    /// still locked for it.
+    /// Checks that a repeated row is not left without a number before the lockout of its earlier
+    /// number has ended.
     pub(super) fn check_repeat_exhausted(&self, row: &Row) -> Judged {
         let Some(retry) = row.retry else { return Ok(()) };
         let Some(held) = self.at(self.by_retry.get(&retry)) else { return Ok(()) };
@@ -198,8 +199,8 @@ impl Model {
         self.held.get(number)?.get(*index)
     }
 
-    /// Checks that a restarted shard has kept the allocations that it answered, and that their
-    /// numbers are locked at least as long as before.
+    /// Checks that a restarted shard has kept the allocations that it had sent to clients, and that
+    /// their numbers are locked out at least as long as before.
     pub(super) fn check_recovered(&self, recovery: &Recovery) -> Judged {
         let Some(shard) = self.shards.get(&recovery.shard) else { return Ok(()) };
         let fault = |rule, number, text| Err(broken(rule, recovery.shard, number, text));

@@ -16,8 +16,8 @@ const LENGTHENED_MS: u64 = 2 * SKEW_MAX_MS;
 /// The most that shard time may gain on true time between two starts without a reboot.
 const SLEWED_MS: i64 = 100;
 
-/// Returns the shard time that must pass for a lifetime to pass in true time. It allows for the
-/// gain of shard time.
+/// Returns the shard time that must pass for a lifetime to pass in true time. This allows for shard
+/// time to gain on true time.
 pub(super) fn lockout_ms(lifetime_ms: u64) -> u64 {
     lifetime_ms + lifetime_ms.div_ceil(2_000) + 1
 }
@@ -54,7 +54,7 @@ impl Model {
 }
 
 impl Holding {
-    /// Records that the clock of the shard that now has the number has leapt.
+    /// Records that the clock of the number's current shard has leapt.
     pub(super) fn leap(&mut self, jump_ms: i64) {
         if (1..=BELIEVED_MS).contains(&jump_ms) {
             let believed = jump_ms.unsigned_abs().saturating_sub(LENGTHENED_MS);

@@ -67,8 +67,8 @@ impl Model {
         kept.map(|held| self.wanted(&held.grant)).collect()
     }
 
-    /// Returns the look-ups of [`Self::attributions`], with `next_us` and `end_us`. Numbers with a
-    /// grant that `counts` rejects are omitted.
+    /// Returns the look-ups of [`Self::attributions`], with `next_us` and `end_us` filled in.
+    /// Numbers with a grant that `counts` rejects are omitted.
     pub(crate) fn dated_attributions(&self, counts: impl Fn(&Grant) -> bool) -> Vec<Wanted> {
         let mut times: BTreeMap<u64, Vec<(u64, bool)>> = BTreeMap::new();
         let mut left_out = BTreeSet::new();

@@ -5,7 +5,7 @@ use super::{Grant, Judged, Model, Recovery, broken};
 /// The reason why groups that contain answered rows may be missing after a start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// No groups may be missing.
+    /// There is no such reason: all groups must be present.
     #[default]
     Nothing,
     /// Damage was found at startup, or an operator has marked the data as a copy. All pools are

@@ -1,10 +1,10 @@
 //! The reference model, by which every answer is judged. It shares no code with the rules that it
 //! judges.
 //!
-//! It receives the grants of owners, the time of each answer, and the state after each restart.
-//! Times of visitors are in true time (microseconds), and times of an owner are in its shard time
-//! (milliseconds). Numbers, pools and shards are plain integers here, on purpose. Source:
-//! docs/spec/simulation.md, "What is checked".
+//! It receives each number that an owner hands out, the time of each answer, and the state after
+//! each restart. Times of visitors are in true time (microseconds), and times of an owner are in
+//! its shard time (milliseconds). Numbers, pools and shards are plain integers here, on purpose.
+//! Source: docs/spec/simulation.md, "What is checked".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,8 +68,8 @@ pub(crate) struct Grant {
     pub(crate) params: String,
     /// The time after which no caller waits for the number.
     pub(crate) deadline_us: u64,
-    /// The total time by which the shard's clock was ahead of true time at restarts before the
-    /// grant, if this was not detected.
+    /// The total lead over true time that the shard's clock gained, undetected, at restarts before
+    /// the grant.
     believed_ms: i64,
     /// The lifetime of the pool at the time of the grant.
     lifetime_ms: u64,
@@ -84,8 +84,8 @@ pub(crate) struct Holding {
     /// The time before which no other visitor may get the number.
     until_us: u64,
     /// The shard that now has the number's pool. The next two fields describe this shard's clock
-    /// since the grant: the total time by which it was ahead of true time at restarts, if this was
-    /// not detected, and the total of its leaps.
+    /// since the grant: the total lead over true time that it gained, undetected, at restarts, and
+    /// the total of its leaps.
     keeper: u16,
     believed_us: u64,
     leapt_ms: i64,

@@ -1,5 +1,5 @@
-//! Forged histories. The model must reject each of these violations without the help of any
-//! simulator.
+//! Tests the model with forged histories. Without a simulator, the model must reject each history
+//! that breaks a promise.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ fn model() -> Model {
     model
 }
 
-/// Returns the state of a shard that restarted at `now_us` and has no lockout for either number.
+/// Returns the state of a shard that restarted at `now_us`. Its only pool has two numbers, which
+/// are not locked out.
 fn recovery(next_n: u64, now_us: u64) -> Recovery {
     let numbers = vec![FIRST, FIRST + 1];
     let pool = PoolRule { lifetime_ms: 1000, numbers };
@@ -32,7 +33,8 @@ fn recovery(next_n: u64, now_us: u64) -> Recovery {
     }
 }
 
-/// Builds the grant of a number to row 0 of `batch`, at `now_us` and in the group `batch`.
+/// Builds the grant of `number` to row 0 of `batch` at `now_us`. The sequence number of its group
+/// is `batch`, too.
 fn grant(batch: u64, number: u64, now_us: u64) -> Grant {
     let at = now_us / 1000;
     let times = (now_us, at, at + 1002);
@@ -99,8 +101,8 @@ fn an_answer_that_is_lost_after_a_restart_is_found() {
     let mut model = self::model();
     model.granted(grant(5, FIRST, 0)).unwrap();
     answer(&mut model, 5, Shown::Number(FIRST), 10).unwrap();
-    // The shard's journal contains the group, but the shard lacks the allocation that the group
-    // records.
+    // This time, the shard's journal contains the group of batch 5, but the shard's state lacks the
+    // allocation of that batch.
     assert_eq!(rule(model.recovered_all(&[recovery(6, SECOND / 10)])), "forgotten");
 }
 
@@ -143,7 +145,7 @@ fn the_wrong_order_and_an_overflow_without_cause_are_found() {
     model.granted(grant(2, FIRST + 1, 1000)).unwrap();
     model.exhausted(0, 7, 1, None).unwrap();
     // Both numbers are free again, and the first one has been free for longer.
-    assert_eq!(rule(model.granted(grant(3, FIRST + 1, 3 * SECOND))), "not free the longest");
+    assert_eq!(rule(model.granted(grant(3, FIRST + 1, 3 * SECOND))), "wrong order");
 }
 
 #[test]

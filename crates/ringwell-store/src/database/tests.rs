@@ -9,7 +9,8 @@ const SCHEMA: Schema = Schema {
     steps: &[Step { both: "CREATE TABLE lines (line TEXT NOT NULL)", sqlite: "", postgres: "" }],
 };
 
-/// If the disk is full, SQLite ends the transaction on its own.
+/// If the disk is full, SQLite rolls back a transaction on its own. This test uses a `ROLLBACK`
+/// statement instead.
 #[tokio::test]
 async fn a_transaction_that_the_database_has_ended_does_not_spoil_its_connection() {
     let folder = tempfile::tempdir().unwrap();

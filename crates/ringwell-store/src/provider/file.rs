@@ -1,5 +1,5 @@
-//! A provider that uses two CSV files. Another program writes the file of offers. The file of
-//! purchases is written here, and read by the system that orders the numbers.
+//! A provider that uses two CSV files. Another program writes the file of offers. This provider
+//! writes the file of purchases, and the system that orders the numbers reads it.
 //!
 //! Invariant: the file of purchases is always replaced as a whole, so that it is never half
 //! written.

@@ -6,7 +6,8 @@ use crate::Location;
 
 const OLD: &str = "rw_00112233445566ff_a-secret-of-an-earlier-version";
 
-/// Returns a store with a token that an earlier version stored.
+/// Returns a store that contains a token with an Argon2 hash, as earlier versions of Ringwell
+/// stored it.
 async fn with_old_token() -> (tempfile::TempDir, Store) {
     let folder = tempfile::TempDir::new().unwrap();
     let store = Store::open(&Location::File(folder.path().join("d.sqlite"))).await.unwrap();
@@ -47,8 +48,8 @@ fn peak() -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// In an earlier version, each guess took 19 MiB, and concurrent guesses were all checked at the
-/// same time.
+/// In an earlier version, checking a guessed token took 19 MiB of memory, and concurrent guesses
+/// were all checked at the same time.
 #[tokio::test]
 async fn guesses_at_a_known_id_take_the_memory_of_one() {
     let (_folder, store) = with_old_token().await;

@@ -1,4 +1,4 @@
-//! Tests ids and keys of pools on both databases.
+//! Tests the ids and keys of pools on SQLite and on PostgreSQL.
 
 use ringwell_core::PoolId;
 use ringwell_store::{PoolSettings, Refusal, Scope};

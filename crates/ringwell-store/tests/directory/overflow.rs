@@ -1,4 +1,4 @@
-//! Tests overflow numbers of pools on both databases.
+//! Tests the overflow numbers of pools on SQLite and on PostgreSQL.
 
 use ringwell_core::PoolId;
 use ringwell_store::{NumberState, Placed, PoolSettings, Scope, Store};

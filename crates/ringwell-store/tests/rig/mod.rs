@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use ringwell_store::Location;
 use tempfile::TempDir;
 
-/// The user id that runs PostgreSQL, which refuses to run as root.
+/// The user id under which PostgreSQL runs, because it refuses to run as root.
 const NOBODY: u32 = 65_534;
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -41,8 +41,8 @@ pub(crate) struct Rig {
     _folder: Option<TempDir>,
 }
 
-/// A server that stops when this program ends. The shell that started the server waits until its
-/// standard input closes, and then stops the server.
+/// A PostgreSQL server that stops when this program ends. The shell that started the server waits
+/// until its standard input closes, and then stops the server.
 pub(crate) struct Server {
     pub(crate) folder: PathBuf,
     _input: ChildStdin,

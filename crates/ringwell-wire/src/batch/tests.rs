@@ -39,7 +39,8 @@ fn check_suffix(suffix: &str, row: &str) {
     check(&body, &[row]);
 }
 
-/// The fast reader examines parameters sixteen bytes at a time.
+/// The fast reader ([`crate::scan`]) examines parameters in blocks of sixteen bytes, so the name
+/// must be found at every offset in a block.
 #[test]
 fn a_visitor_is_found_wherever_the_name_begins() {
     for length in 0..40 {
@@ -86,7 +87,7 @@ fn a_suffix_may_begin_in_several_ways_and_have_any_of_the_extensions() {
     }
 }
 
-/// The fast reader looks for the path after a host only within a limited length.
+/// The fast reader ([`crate::scan`]) leaves URLs with long hosts to slower code.
 #[test]
 fn a_host_of_any_length_is_skipped_whole() {
     let shape = "InvalidInput: api_suffix must be <pool id>/allocate_number.json?ring_pool_key=<key>&<parameters> -";

@@ -6,7 +6,7 @@ fn number(text: &str) -> PromoNumber {
     PromoNumber::parse(text).unwrap()
 }
 
-/// Numbers of many countries, taken from libphonenumber's own tests and from numbering plans.
+/// Numbers in many countries: examples from libphonenumber's own tests and from numbering plans.
 pub(crate) const OF_THE_WORLD: [(&str, &str); 12] = [
     ("+493012345678", "030 12345678"),
     ("+4915112345678", "01511 2345678"),
@@ -36,8 +36,8 @@ fn a_number_is_written_in_its_country_s_form() {
 }
 
 proptest! {
-    /// The cache never changes a result. A text that is derived from another number of the same
-    /// hundred equals the one that libphonenumber returns.
+    /// The cache never changes a result. A text that is derived from a cached one equals the text
+    /// that libphonenumber returns.
     #[test]
     fn the_last_two_digits_change_only_themselves(
         hundred in prop_oneof![

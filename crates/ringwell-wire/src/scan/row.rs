@@ -21,8 +21,8 @@ use crate::span::Span;
 const PREFIX_BYTES_MAX: usize = 256;
 /// The nesting depth of a row, which is within an object and an array.
 const ROW_DEPTH: usize = 2;
-/// The bytes that follow a decoded suffix when it is read: an end mark, and padding so that whole
-/// blocks can be read up to that mark.
+/// The bytes that follow a decoded suffix when it is read: an end mark, and padding so that the
+/// block that contains the mark is complete.
 const SENTINEL: [u8; BLOCK] = *b"\"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 impl<'a> Scanner<'a> {
@@ -43,7 +43,7 @@ impl<'a> Scanner<'a> {
         behind
     }
 
-    #[expect(clippy::inline_always, reason = "it has one caller")]
+    #[expect(clippy::inline_always, reason = "there is only one caller")]
     #[inline(always)]
     fn plain_row(&mut self, rest: &'a [u8], row: &mut Row) -> Option<&'a [u8]> {
         let mut rest = if let Some(text) = after(rest, br#"{"api_suffix":""#) {
@@ -93,8 +93,8 @@ impl<'a> Scanner<'a> {
         scalar(value).or_else(|| Some(relaxed::raw(value, ROW_DEPTH + 1)?.1))
     }
 
-    /// Reads the suffix at the beginning of `rest`. Returns the text after the suffix, which begins
-    /// with the closing quote.
+    /// Reads the suffix at the beginning of `rest`. Returns the text from the suffix's closing
+    /// quote onward.
     #[inline(never)]
     fn suffix(&mut self, rest: &'a [u8], ask: &mut Result<Ask, RowError>) -> Option<&'a [u8]> {
         if !self.has_escapes {
@@ -131,7 +131,7 @@ impl<'a> Scanner<'a> {
 
     /// Reads a suffix whose key may be anywhere in the query. The extension need not be `.json`,
     /// and the suffix may be a path or URL. The suffix must have no spaces around it.
-    #[expect(clippy::inline_always, reason = "it has one caller")]
+    #[expect(clippy::inline_always, reason = "there is only one caller")]
     #[inline(always)]
     fn ordinary_suffix(&self, suffix: &'a [u8]) -> Option<(Ask, &'a [u8])> {
         let end = plain(suffix)?;
@@ -245,7 +245,7 @@ fn suffix<'a, P: Params>(
     is_usual.then_some((ask, end))
 }
 
-/// Returns the part after the prefix, which ends before the pool's id. Returns `None` if the prefix
+/// Skips the prefix before the pool's id, and returns the rest. Returns `None` if the prefix
 /// contains an escape or if the string ends with the prefix.
 #[inline(never)]
 fn behind_prefix(text: &[u8]) -> Option<&[u8]> {

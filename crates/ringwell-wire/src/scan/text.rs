@@ -13,7 +13,7 @@ pub(crate) const BLOCK: usize = 16;
 
 /// Returns the text after `fixed`, if `text` begins with `fixed`. The length of `fixed` is a
 /// constant, so the compiler inlines the comparison.
-#[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`")]
+#[expect(clippy::inline_always, reason = "called for each row by `usual::Reader::read`")]
 #[inline(always)]
 pub(super) fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Option<&'a [u8]> {
     let (head, rest) = text.split_first_chunk::<N>()?;
@@ -40,7 +40,7 @@ pub(crate) fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
 }
 
 /// Marks the bytes of a block that are less than `first`, a backslash or not ASCII.
-#[expect(clippy::inline_always, reason = "the body of two loops")]
+#[expect(clippy::inline_always, reason = "called for each block in two loops")]
 #[inline(always)]
 fn stops_below(block: i8x16, first: u8) -> u32 {
     // As signed bytes, non-ASCII bytes are less than any ASCII byte.
@@ -108,7 +108,7 @@ fn many_blanks(text: &[u8]) -> &[u8] {
 
 /// Marks the bytes of a block that are not plain ASCII text: quotes, backslashes, control
 /// characters and bytes greater than 127.
-#[expect(clippy::inline_always, reason = "the body of two loops")]
+#[expect(clippy::inline_always, reason = "called for each block in two loops")]
 #[inline(always)]
 fn stops(block: [u8; BLOCK]) -> u32 {
     let block = i8x16::new(block.map(u8::cast_signed));
@@ -194,14 +194,14 @@ fn digits(text: &[u8]) -> Option<&[u8]> {
 /// The count of bytes that [`decode`] reads in one step: a block, and an escape that begins at the
 /// end of the block.
 const WINDOW: usize = 2 * BLOCK;
-/// The count of bytes that are reserved at once after decoded text.
+/// The count of bytes that are free after the decoded text each time the buffer is enlarged.
 const ROOM: usize = 256;
 
 /// Decodes the string at the beginning of `text`. Writes it to `out` from the offset `to` onward,
 /// over the existing contents. Leaves space for one window after the decoded string. Returns the
 /// rest of `text`, which begins with the closing quote, and the end of the decoded string in `out`.
 /// The decoded string is valid UTF-8, and never longer than the original string.
-#[expect(clippy::inline_always, reason = "it has one caller")]
+#[expect(clippy::inline_always, reason = "there is only one caller")]
 #[inline(always)]
 pub(super) fn decode<'a>(
     text: &'a [u8],
@@ -244,7 +244,7 @@ pub(super) fn decode<'a>(
 
 /// Decodes a slash, which PHP escapes, or an ASCII character in the form `\u0026`, which Go writes
 /// for an ampersand.
-#[expect(clippy::inline_always, reason = "a part of `decode`")]
+#[expect(clippy::inline_always, reason = "called for each escape by `decode`")]
 #[inline(always)]
 fn ascii(escape: &[u8; 6]) -> Option<(u8, usize)> {
     let [b'\\', name, _, _, high, low] = *escape else { return None };

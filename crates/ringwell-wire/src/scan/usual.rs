@@ -27,8 +27,8 @@ const BEFORE_QUERY: u32 = 22;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     limits: &'a Limits,
-    /// The length of the body, from which offsets are computed by subtracting the length of the
-    /// rest.
+    /// The length of the body. An offset in the body is this length minus the length of the
+    /// remaining text.
     end: u32,
 }
 
@@ -62,9 +62,9 @@ impl<'a> Reader<'a> {
         Some((Row { request_id, ask: Ok(ask) }, behind))
     }
 
-    /// Returns the request in the suffix at the beginning of `suffix`, which extends to the end of
-    /// the text. Also returns the text after the suffix, which begins with the closing quote.
-    #[expect(clippy::inline_always, reason = "a part of `read`")]
+    /// Returns the request in the `api_suffix` at the beginning of `suffix`, and the text from its
+    /// closing quote onward. `suffix` must extend to the end of the text.
+    #[expect(clippy::inline_always, reason = "called for each row by `read`")]
     #[inline(always)]
     pub(super) fn suffix<P: Params>(self, suffix: &[u8]) -> Option<(Ask, &[u8])> {
         let (pool, digits) = parse_pool(suffix)?;
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
 
     /// Returns the id as it was sent, if there is one, and the text after the row. `rest` must
     /// begin where the suffix ends.
-    #[expect(clippy::inline_always, reason = "a part of `read`")]
+    #[expect(clippy::inline_always, reason = "called for each row by `read`")]
     #[inline(always)]
     pub(super) fn request_id(self, rest: &[u8]) -> Option<(Option<Span>, &[u8])> {
         let Some(id) = after(rest, br#"","request_id":"#) else {
@@ -135,7 +135,7 @@ pub(super) trait Params {
 struct InBody;
 
 impl Params for InBody {
-    #[expect(clippy::inline_always, reason = "a part of `read`")]
+    #[expect(clippy::inline_always, reason = "called for each row by `suffix`")]
     #[inline(always)]
     fn pass(text: &[u8]) -> Option<(&[u8], bool)> {
         pass_params(text, FIRST_OF_TEXT)

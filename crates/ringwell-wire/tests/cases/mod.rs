@@ -102,7 +102,7 @@ fn split(file: &[u8]) -> (String, Vec<(String, String)>, Vec<u8>) {
 }
 
 /// Whether `text` matches `template`. `{{integer}}` matches one or more digits, and `{{decimal}}`
-/// matches digits with a point among them.
+/// matches one or more digits and decimal points.
 fn matches(template: &[u8], text: &[u8]) -> bool {
     const PLACES: [(&[u8], &[u8]); 2] =
         [(b"{{integer}}", b"0123456789"), (b"{{decimal}}", b"0123456789.")];

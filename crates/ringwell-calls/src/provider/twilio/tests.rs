@@ -220,7 +220,7 @@ fn a_form_rewritten_by_a_proxy_is_still_correctly_signed() {
 }
 
 /// The signed string does not delimit fields, so an observer of a signed request can split the
-/// string into other fields. Such a forged request must not refer to another call.
+/// string into other fields. A request forged in this way must not refer to another call.
 #[test]
 fn a_form_split_differently_is_not_accepted() {
     let account = account(CallProvider::Twilio, "https://mycompany.com", "12345");

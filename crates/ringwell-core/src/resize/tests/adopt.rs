@@ -152,7 +152,7 @@ fn a_report_of_the_previous_owner_wins_whatever_its_clock() {
         pool: PoolId(100),
         visitor: Some(BOB),
     };
-    // Two times by the other node's clock: one before this shard's allocation, and one in the
+    // Two times by the previous owner's clock: one before this shard's allocation, and one in the
     // future.
     for allocated_at in [90, 5000] {
         let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();

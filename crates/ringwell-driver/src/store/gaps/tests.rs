@@ -113,7 +113,7 @@ fn gaps_of_buckets_that_came_from_another_node_concern_only_those() {
     assert_eq!(older, lost, "an older release has written it");
 }
 
-/// Within the gap, the number may have come to the shard and been handed out there.
+/// During a gap, a number may have come to the shard and been handed out there.
 #[test]
 fn a_gap_of_all_buckets_concerns_the_numbers_of_the_shard_and_those_it_owns() {
     let mut gaps = Gaps::default();

@@ -28,8 +28,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
-/// The maximum time for which a new leader may lack acknowledged messages. The longest such time in
-/// measurements was 18 s.
+/// The maximum time for which a new leader may lack acknowledged messages. The longest time
+/// measured was 18 s.
 pub(crate) const STALE_MAX: Duration = Duration::from_secs(25);
 
 /// A message that is being appended to a log.
@@ -67,13 +67,13 @@ pub enum Before {
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Read the preceding message, and report the answer to [`Appending::before`].
+    /// Read the preceding message, and pass the answer to [`Appending::before`].
     ReadBefore,
-    /// Read the range of the log, and report the answer to [`Appending::ends`].
+    /// Read the range of the log, and pass the answer to [`Appending::ends`].
     ReadEnds,
-    /// Send the message, and report the answer to [`Appending::appended`].
+    /// Send the message, and pass the answer to [`Appending::appended`].
     Append,
-    /// Read the message's place, and report the answer to [`Appending::read`].
+    /// Read the message's place, and pass the answer to [`Appending::read`].
     Read,
     /// Wait for this long, and then call [`Appending::paused`].
     Pause(Duration),
@@ -86,7 +86,8 @@ pub enum Ask {
 pub enum Fate {
     /// The log has the message.
     Stored,
-    /// The log has another owner's message at this place, so it will never store this message.
+    /// The log has another owner's message at this message's place, so it will never store this
+    /// message.
     Taken {
         /// The other owner's epoch.
         epoch: u64,
@@ -115,7 +116,7 @@ impl Appending {
         (appending, Ask::Append)
     }
 
-    /// Sets the kind of the preceding message and its `hash`.
+    /// Sets the preceding message's origin and `hash`.
     #[must_use]
     pub fn after(self, hash: u64, message: Before) -> (Self, Ask) {
         let before = Some(hash).filter(|_| self.n > 1 && !planted(Bug::PlaceAlone));
@@ -157,8 +158,8 @@ impl Appending {
     }
 
     /// Whether `group` is the preceding message. The hash of a group alone does not identify the
-    /// author. If the log loses a take-over and a second process takes over at the same place, both
-    /// processes write the same group.
+    /// author. If the log loses the group of a take-over and a second process takes over at the
+    /// same place, both processes write the same group.
     fn continues(&self, author: &Author, group: &Group) -> bool {
         Some(Tip::after(&group.header).prev_hash) == self.before
             && (!self.is_before_own || author.incarnation == self.author.incarnation)

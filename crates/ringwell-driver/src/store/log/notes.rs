@@ -39,8 +39,8 @@ pub struct KeptNotes {
 pub enum FoundLog {
     /// There is no trace of the log.
     Missing,
-    /// The log does not exist, but its shelf of snapshots does, which is always created after the
-    /// log.
+    /// The log does not exist, but its shelf of snapshots does. The shelf is always created after
+    /// the log.
     Lost,
     /// The log exists.
     Found {
@@ -59,7 +59,8 @@ impl FoundLog {
         if let Self::Found { end, .. } = self { *end } else { 1 }
     }
 
-    /// Returns the log's notes, with the facts of this startup added.
+    /// Returns the log's notes with `shards` added, and marked as those of a replacement if
+    /// `is_lost`.
     #[must_use]
     pub fn notes(&self, shards: &BTreeSet<u16>, is_lost: bool) -> LogNotes {
         let found = match self {
@@ -74,9 +75,9 @@ impl FoundLog {
     }
 }
 
-/// Returns the shards whose logs were lost, or were created to replace lost logs. Numbers of these
-/// shards may be locked by allocations that have left no trace. `reached` contains the ends of logs
-/// that other processes reported.
+/// Returns the shards whose logs were lost, or were created to replace lost logs. Allocations of
+/// these shards' numbers may be lost, so the numbers may still be in a lockout. `reached` contains
+/// the ends of logs that other processes reported.
 #[must_use]
 pub fn lost_logs(found: &[(u16, FoundLog)], reached: &BTreeMap<u16, LogEnd>) -> BTreeSet<u16> {
     let known: BTreeSet<u16> = found
@@ -125,7 +126,7 @@ mod tests {
         assert_eq!(lost(&[found(&[0, 1], false, true), FoundLog::Missing]), [1]);
         assert_eq!(lost(&[FoundLog::Missing, found(&[0, 1], false, true)]), [0]);
         assert_eq!(lost(&[found(&[0, 1], false, true), FoundLog::Lost]), [1]);
-        // The second log is a replacement, and possibly nothing has been recorded in it yet.
+        // The second log is a replacement that possibly contains no hold yet.
         assert_eq!(lost(&[found(&[0, 1], false, true), found(&[0, 1], true, true)]), [1]);
     }
 

@@ -1,11 +1,11 @@
 //! The place of each group in a log to which another program may also have published.
 //!
 //! A message that no version of Ringwell wrote has no number. Another shard's group has no number
-//! in this log. Both are skipped: the next group is at the place after the skipped message, and its
-//! number follows that of the group before. So a foreign message takes up a place, but no group is
-//! missing. Readers find the same places as the writer, because a stored message never changes.
-//! Invariant: only foreign messages and copies of earlier groups are skipped. Source:
-//! docs/spec/log.md, "Foreign messages".
+//! in this log. Both are foreign messages, which are skipped: the next group is at the place after
+//! the skipped message, and its number follows that of the group before. So a foreign message takes
+//! up a place, but no group is missing. Readers find the same places as the writer, because a
+//! stored message never changes. Invariant: only foreign messages and copies of earlier groups are
+//! skipped. Source: docs/spec/log.md, "Foreign messages".
 
 use std::future::Future;
 use std::ops::Range;
@@ -252,9 +252,9 @@ impl<L: Log + Clone> Numbered<L> {
         Ok((None, foreign))
     }
 
-    /// Bisects the messages between two groups, which are given as place and number. Stops where
-    /// there are no foreign messages between two groups, or no readable group. Returns `None` if a
-    /// group is out of order, which means that it is a copy.
+    /// Bisects the messages between two groups. Each of the two is given by its place and number.
+    /// Stops where there are no foreign messages between two groups, or no readable group. Returns
+    /// `None` if a group is out of order, which means that it is a copy.
     async fn groups_between(
         &self,
         first: (u64, u64),

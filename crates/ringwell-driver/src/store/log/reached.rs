@@ -17,7 +17,7 @@ use crate::platform::Moment;
 /// that were handed out before such a report are free.
 const LOCKOUTS: u64 = 2;
 
-/// The highest value that was reported so far.
+/// The highest value that has been reported so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
     /// The value.

@@ -220,7 +220,7 @@ fn is_whole(shelf: &dyn Shelf, index: &Index) -> Result<bool, Unreached> {
     }
 }
 
-/// The part of the log before this machine's copy, which look-ups read from the log.
+/// The part of the log before this machine's copy. Look-ups read this part from the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefix {
     /// The number of the log's first group.
@@ -276,8 +276,8 @@ impl Shelved {
         self.kept().iter().map(|it| it.0).collect()
     }
 
-    /// Reads the snapshots back, and drops the damaged ones from the list. The log is then not
-    /// trimmed until later snapshots have replaced them.
+    /// Reads the kept snapshots back, and drops the damaged ones from `kept`. Until later snapshots
+    /// have replaced the damaged ones, the log is not trimmed.
     pub(super) fn drop_damaged(&self) -> Result<(), Unreached> {
         let kept = self.kept().clone();
         for (place, index) in kept {
@@ -286,7 +286,7 @@ impl Shelved {
                     shard = self.shard,
                     replay_from = index.replay_from,
                     "a snapshot beside the journal's log is damaged: the log is not trimmed until \
-                     another snapshot is taken. Check the servers' disks"
+                     another snapshot is taken. Check the disks of the journal's servers"
                 );
                 self.kept().retain(|it| it.0 != place);
             }
@@ -381,8 +381,8 @@ impl<D: Draft> Draft for LogDraft<D> {
             // The newest group has not been sent yet.
             let _ = shelved.publish(self.replay_from, through + 1, pieces.clone());
         }
-        // If a covered group is not stored, publishing the file fails, and nothing is put on the
-        // shelf.
+        // If a group that the snapshot covers is not stored, publishing the file fails, and no
+        // index is put on the shelf.
         self.draft.publish(through)?;
         if let Some(shelved) = shelved
             && let Err(error) = shelved.publish_stored(self.replay_from, through, pieces)

@@ -27,8 +27,8 @@ pub(super) struct Slowness {
 }
 
 impl Slowness {
-    /// Records that a group that was sent at `sent` was stored at `now`. Returns whether another
-    /// server should lead.
+    /// Records that a group was sent at `sent` and stored at `now`. Returns whether another server
+    /// should lead.
     pub(super) fn stored(&mut self, sent: Moment, now: Moment) -> bool {
         if now.since(sent) < SLOW {
             self.since = None;

@@ -23,9 +23,9 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// The maximum additional time that a standby waits. Each standby adds a different time.
 pub const APART: Duration = Duration::from_millis(500);
 
-/// The time for which the streams must answer again after an outage, without any report from
-/// another process, before a standby starts. Heartbeats need no leader, but this process may have
-/// been cut off.
+/// If the streams have not answered, a standby starts only after they have answered for this long
+/// and no other process has sent a report in that time. Heartbeats arrive even while a stream has
+/// no leader, but not while this process is cut off from the servers.
 const CALM: Duration = Duration::from_secs(1);
 
 /// A startup that takes longer than this may never end, so another process then starts too.
@@ -46,7 +46,7 @@ pub enum Beat {
     End,
 }
 
-/// The wait of a standby.
+/// A standby's wait until it may start.
 #[derive(Clone, Debug)]
 pub struct Silence {
     apart: Duration,
@@ -122,7 +122,8 @@ pub struct Fenced {
 }
 
 impl Fenced {
-    /// Decides from the states of the journals of all its shards.
+    /// Returns whether the process should stop and start again. `journals` contains the states of
+    /// the journals of all its shards.
     pub fn is_final(
         &mut self,
         journals: impl IntoIterator<Item = JournalState>,

@@ -200,7 +200,7 @@ fn history_is_read_from_the_copy_and_its_clocks_are_known() {
     owner.snapshot();
     let end = owner.engine.newest_group() + 1;
     drop(owner);
-    // At startup, this process did not read the groups that precede the snapshot.
+    // At startup, the owner does not read the groups that precede the snapshot.
     let owner = start(&servers, data.path(), ALL).unwrap();
     assert!(owner.store.stats().segments > 3);
     let (reader, before) = (owner.store.reader(), servers.with(|kept| kept.reads));

@@ -12,7 +12,7 @@ use ringwell_journal::Noted;
 use super::*;
 
 thread_local! {
-    /// The duration of each of the next reads, and the executor whose clock is advanced by it.
+    /// The executor whose clock each read advances, and the durations of the next reads.
     static PASSING: RefCell<(Option<Executor>, VecDeque<Duration>)> = RefCell::default();
 }
 

@@ -124,8 +124,8 @@ fn in_memory_old_groups_are_removed_and_lockouts_stay() {
     // The deadline is long, because the machine that runs the tests may be busy.
     let engine = Opened::new(&options.replacen('{', "{\"deadline_ms\":60000,", 1));
     assert_eq!(engine.numbers(5), numbers_from(8_885_550_101, 5));
-    // Requests more numbers than the engine can keep records for in memory. Each batch has the
-    // maximum length.
+    // Requests so many numbers that the engine cannot keep all their records in memory. Each batch
+    // has the maximum length.
     let body = batch(30).replace("autos", &"a".repeat(8_000));
     for round in 0..600 {
         let text = bulk(engine.0, &body, Some(&round.to_string()), 0).1;
@@ -225,7 +225,7 @@ fn on_a_full_disk_rows_overflow_and_succeed_again_once_there_is_room() {
     let next = engine.numbers(50);
     assert!(!next.contains(&"over".to_owned()) && next.iter().all(|n| !given.contains(n)));
     drop(engine);
-    // After reopening, the engine knows the allocations made before and after the disk was full, so
+    // The reopened engine has recovered the allocations made before and after the disk was full, so
     // it hands out another number.
     let engine = Opened::new(&options);
     let later = engine.numbers(1);

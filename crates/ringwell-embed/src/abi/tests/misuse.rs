@@ -79,7 +79,7 @@ fn a_closed_handle_and_an_invalid_one_are_distinguished() {
 #[test]
 fn an_engine_of_another_process_is_not_used() {
     let engine = memory(9);
-    // Simulates a forked child, which has the same table but another process id.
+    // Simulates a forked child, which inherits the table but has another process id.
     let inherited = engine.0 ^ 1 << 32;
     for (status, text) in [bulk(inherited, &batch(1), None, 0), close(inherited)] {
         assert_eq!(status, FORKED);
@@ -135,7 +135,7 @@ fn impossible_options_are_refused_without_printing_a_key() {
         (r#"{"pools":[],"durability":"paper"}"#, "durability must be \"disk\""),
         (r#"{"pools":[],"deadline_ms":0}"#, "deadline_ms must be 1 to 60000"),
         (r#"{"pools":[]}"#, "data must be set"),
-        (&whole.replace("\"id\":1", "\"id\":\"x\""), "pools[0]: the body is not a ring pool"),
+        (&whole.replace("\"id\":1", "\"id\":\"x\""), "pools[0]: the data is not a ring pool"),
         (&whole.replace("0101-", "01-"), "pools[0]: numbers"),
     ];
     for (options, wanted) in cases {

@@ -1,5 +1,5 @@
 //! Tests frames that cannot be read although answers may have been sent for them. If such a frame
-//! is cut off, later startups must report the doubt until a new frame is written.
+//! is cut off, later startups must return `Verdict::Rotten` until a new frame is written.
 
 use super::*;
 

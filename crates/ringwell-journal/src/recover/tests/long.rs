@@ -1,4 +1,4 @@
-//! Tests with segments that are longer than one read.
+//! Tests recovery from segments that are too long for one read.
 
 use std::cell::Cell;
 
@@ -114,6 +114,6 @@ fn a_segment_is_read_in_pieces_of_megabytes() {
     let recovered = recover(&counted, &PLAN, |_, _| Ok(())).unwrap();
     assert_eq!(recovered.frames, 10);
     // Recovery reads the segment's head, and then 12 MiB in pieces of 4 MiB. Each piece starts at
-    // the frame that did not fit completely into the piece before.
+    // the frame that did not fit completely into the previous piece.
     assert!(counted.reads.get() <= 6, "{} reads", counted.reads.get());
 }

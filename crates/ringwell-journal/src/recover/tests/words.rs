@@ -1,4 +1,5 @@
-//! Tests the texts for the operator: each text states the fault, the place and the remedy.
+//! Tests the error messages for the operator: each message states the fault, the place and the
+//! remedy.
 
 use super::*;
 use crate::SegmentFault;

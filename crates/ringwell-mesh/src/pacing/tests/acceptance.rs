@@ -1,5 +1,5 @@
-//! E1 to E9: complete runs against all kinds of owners. Their results must stay within the limits
-//! in docs/spec/pacing.md.
+//! Acceptance tests: complete runs against all kinds of owners. Their results must stay within the
+//! limits in docs/spec/pacing.md.
 //!
 //! Every run prints its result; to see it, run
 //! `cargo test -p ringwell-mesh acceptance -- --nocapture`.

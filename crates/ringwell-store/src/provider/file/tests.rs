@@ -39,7 +39,7 @@ fn offers_are_sorted_by_price_and_bought_numbers_are_not_offered_again() {
     assert_eq!(files.provider.offers(numbers, 1).unwrap(), [dear[0]]);
     files.provider.buy(&[purchase(cheap)]).unwrap();
     assert_eq!(files.all().unwrap(), dear);
-    // Another program that reads the files sees the same data.
+    // A new provider for these files returns the same purchase.
     let Files { folder, .. } = files;
     let [offered, bought] = ["offers.csv", "purchases.csv"].map(|name| folder.path().join(name));
     let again = FileProvider::new(offered, bought);

@@ -77,7 +77,7 @@ impl Owner {
         writer.seal(Vec::new()).unwrap()
     }
 
-    /// Returns the kind of the group before the next one.
+    /// Returns the origin of the group before the owner's next one.
     fn before(&self, is_old: bool) -> Before {
         let is_own = self.stored.last().is_some_and(|(n, _)| n + 1 == self.tip.next_n);
         if is_own { Before::Own { is_old } } else { Before::OfAnother }
@@ -252,7 +252,7 @@ fn nothing_is_sent_while_the_message_before_is_missing() {
     }
     assert!(matches!(ask, Ask::Done(Fate::Failed(_))), "{ask:?}");
     assert!(waited >= STALE_MAX);
-    // All messages before this one were dropped with old history.
+    // All messages before message 9 were dropped with old history.
     let (mut appending, _) =
         Appending::begin(author, 9, message).0.after(7, Before::Own { is_old: true });
     assert_eq!(appending.before(Ok(None)), Ask::ReadEnds);

@@ -73,8 +73,8 @@ fn copied() -> impl Strategy<Value = Copied> {
     ]
 }
 
-/// Returns a log with this many foreign messages before each group and at its end, and the places
-/// of the groups.
+/// Returns a log and the places of its groups. `foreign` contains the counts of foreign messages
+/// before each group and at the end of the log.
 fn log(foreign: &[u8]) -> (Plain, Vec<u64>) {
     log_with(foreign, || None)
 }
