@@ -80,7 +80,7 @@ fn clients_connect_over_tls_and_the_certificate_changes_with_its_files() {
     // If the new key does not match the certificate, the server keeps the previous certificate.
     fs::copy(folder.join("second.key"), folder.join("shown.key")).unwrap();
     let until = Instant::now() + SOON;
-    while !server.log().contains("is unchanged") {
+    while !server.log().contains("the previous one stays in use") {
         assert!(Instant::now() < until, "{}", server.log());
         thread::sleep(Duration::from_millis(50));
     }

@@ -168,7 +168,7 @@ fn read_place(line: &Line<'_>, into: &mut Places) {
     }
 }
 
-/// Reads an area code. Refuses toll-free codes, because they have no place.
+/// Reads an area code. Refuses toll-free codes, because they have no geographic location.
 fn parse_area(text: &str) -> Result<AreaCode, ValueError> {
     let area = text.parse().ok().and_then(AreaCode::new);
     let area = area.ok_or_else(|| ValueError::new("must be three digits from 200 to 999"))?;

@@ -24,6 +24,8 @@ pub const TWO_OF_A_POOL: u8 = 5;
 pub const DOUBTS_IGNORED: u8 = 6;
 /// Treats the allocation before an undone one as certain although a hold has made it uncertain.
 pub const UNDONE_ENDS_DOUBT: u8 = 7;
+/// Undoes an allocation although its number has left the shard and come back since.
+pub const LEFT_UNDONE: u8 = 8;
 
 static PLANTED: AtomicU8 = AtomicU8::new(0);
 

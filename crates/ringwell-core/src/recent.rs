@@ -51,6 +51,8 @@ impl Times {
     const NEVER_CODE: u64 = u64::MAX;
     /// Marks times that are kept in [`Recent::apart`].
     const APART_CODE: u64 = u64::MAX - 1;
+    /// Marks an allocation that cannot be undone.
+    const GONE_CODE: u64 = u64::MAX - 2;
 
     /// Packs the length of the lockout and the time from its end to `now` into 32 bits each, which
     /// is enough for 49 days.
@@ -137,19 +139,39 @@ impl Recent {
         self.foreign_times.insert(position, local_at);
     }
 
-    /// Returns the state before the allocation that was made at `at` and recorded at `position`, if
-    /// that state is still known.
-    pub(crate) fn before(&self, position: Position, at: Millis) -> Option<Before> {
+    /// Ensures that the allocation whose record is at `position` cannot be undone. Must be called
+    /// when its number leaves the pool: another shard may then have the allocation, and would not
+    /// learn that it was undone.
+    pub(crate) fn settle(&mut self, position: Position) {
+        if let Some(place) = self.place(position) {
+            self.entries[place][2] = Times::GONE_CODE;
+        }
+    }
+
+    /// Whether [`Self::settle`] was called for the allocation whose record is at `position`.
+    pub(crate) fn is_settled(&self, position: Position) -> bool {
+        self.place(position).is_some_and(|place| self.entries[place][2] == Times::GONE_CODE)
+    }
+
+    /// Returns the index of the entry of the allocation whose record is at `position`.
+    fn place(&self, position: Position) -> Option<usize> {
         // The ring has a newer and an older part, and positions increase within each. The older
         // part is all zeros until the ring has been filled once.
         let (newer, older) = self.entries.split_at(self.next);
         let is_unused = older.first().is_some_and(|oldest| oldest[0] == 0);
         let older = if is_unused { &[] } else { older };
-        let find = |entries: &[Entry]| {
-            let place = entries.binary_search_by_key(&position.0, |entry| entry[0]).ok()?;
-            entries.get(place).copied()
-        };
-        let [_, previous, code] = find(newer).or_else(|| find(older))?;
+        let find =
+            |entries: &[Entry]| entries.binary_search_by_key(&position.0, |entry| entry[0]).ok();
+        find(newer).or_else(|| find(older).map(|place| self.next + place))
+    }
+
+    /// Returns the state before the allocation that was made at `at` and recorded at `position`, if
+    /// that state is still known and the allocation can still be undone.
+    pub(crate) fn before(&self, position: Position, at: Millis) -> Option<Before> {
+        let [_, previous, code] = self.entries[self.place(position)?];
+        if code == Times::GONE_CODE {
+            return None;
+        }
         let times = Times::read(code, at).or_else(|| self.apart.get(&position).copied())?;
         let Times { allocated_at, locked_until } = times;
         let local_at = self.foreign_times.get(&position).copied().unwrap_or(allocated_at);

@@ -261,6 +261,15 @@ impl Shard {
         visitors
     }
 
+    /// Ensures that the newest allocation of a number that leaves its pool cannot be undone.
+    fn settle(&mut self, state: &Slot) {
+        #[cfg(canary)]
+        if crate::canary::is_planted(crate::canary::LEFT_UNDONE) {
+            return;
+        }
+        self.recent.settle(state.position);
+    }
+
     /// Takes the pool's numbers (`old`) out of rotation and vacates the pool's slots.
     fn retire(&mut self, pool: u32, old: &[NumberRange], mut moved: Option<&mut Vec<PromoNumber>>) {
         let Some(owner) = self.pools.get(pool as usize) else { return };
@@ -276,6 +285,7 @@ impl Shard {
                 self.visitors.assign(pool, slot, None);
             }
             if state.has_history() {
+                self.settle(&state);
                 let local_at = self.foreign_times.local_at(&state);
                 self.foreign_times.forget(state.number);
                 let retired = Retired { slot: state, local_at, pool: id, visitor };

@@ -337,6 +337,13 @@ impl Shard {
         Some(Withdrawn { grant, before, doubted })
     }
 
+    /// Whether the allocation in `slot` cannot be undone because its number has left its pool and
+    /// come back since.
+    #[must_use]
+    pub fn has_left(&self, slot: u32) -> bool {
+        self.slots.get(slot as usize).is_some_and(|known| self.recent.is_settled(known.position))
+    }
+
     /// Ensures that no number of `pool` is handed out before `until`, even if the pool is added
     /// later. `None` stands for every pool.
     pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {

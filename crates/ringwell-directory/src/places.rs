@@ -90,7 +90,8 @@ impl AreaCode {
         u16::try_from(digits).ok().map(Self)
     }
 
-    /// Whether calls to the area code's numbers are free. A toll-free area code has no place.
+    /// Whether calls to the area code's numbers are free. A toll-free area code has no geographic
+    /// location.
     #[must_use]
     pub fn is_toll_free(self) -> bool {
         Self::TOLL_FREE.contains(&self)

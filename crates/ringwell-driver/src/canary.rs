@@ -183,6 +183,9 @@ bugs! {
     /// When an allocation is undone, the one before it counts as the newest although a hold has
     /// made that doubtful (in ringwell-core).
     UndoneEndsDoubt "undone-ends-doubt";
+    /// An allocation is undone although its number has left the shard and come back since, so that
+    /// another shard still has the allocation (in ringwell-core).
+    LeftUndone "left-undone";
     /// Look-ups accept the owner's newest allocation although the owner has received a report of a
     /// later one.
     LaterIgnored "later-ignored";
@@ -278,6 +281,19 @@ bugs! {
     OneServerAsked "one-server-asked";
     /// Rows that are sent again, to another owner, lose their batch's idempotency key.
     RedirectForgetsRetry "redirect-forgets-retry";
+    /// A shard that received a number dates the allocation by the number's arrival, even if the
+    /// shard that made the allocation answers too.
+    ArrivalsDated "arrivals-dated";
+    /// A shard does not confirm its pools after a startup that took long.
+    SlowStartIgnored "slow-start-ignored";
+    /// If the leader of a log refuses a message because its place is taken, but has no message for
+    /// that place, the other servers are never asked for that message.
+    HiddenIgnored "hidden-ignored";
+    /// Look-ups assume that the clocks of all nodes agree.
+    ClocksTrusted "clocks-trusted";
+    /// A running node goes on serving buckets that belong to other nodes according to a newer
+    /// version of the map.
+    NewerMapIgnored "newer-map-ignored";
 }
 
 impl Bug {

@@ -416,34 +416,51 @@ fn completed(foreign: &PastAllocation, made: Option<PastAllocation>) -> PastAllo
     }
 }
 
-/// Returns the newest of the allocations in `all`, according to the wall clocks of their nodes.
+/// Returns the newest of the allocations in `all`, according to the wall clocks of their nodes. The
+/// answers about one allocation are combined first: a shard that received the number dates only the
+/// arrival, so its answer alone may make the allocation seem newer than it is.
 fn newest<'a>(all: impl IntoIterator<Item = &'a PastAllocation>) -> Option<PastAllocation> {
-    all.into_iter().fold(None, |one, other| join(one, Some(other.clone())))
+    let mut known: Vec<PastAllocation> = Vec::new();
+    for held in all {
+        if let Some(other) = known.iter_mut().find(|it| it.allocated_at == held.allocated_at) {
+            *other = same(other, held);
+        } else if let Some(other) = known.first_mut().filter(|_| planted(Bug::ArrivalsDated)) {
+            *other = newer(other, held);
+        } else {
+            known.push(held.clone());
+        }
+    }
+    known.into_iter().reduce(|one, other| newer(&one, &other))
 }
 
-/// Returns the newer of two allocations, or the combination of both if they are the same
-/// allocation.
-fn join(one: Option<PastAllocation>, other: Option<PastAllocation>) -> Option<PastAllocation> {
-    let (Some(one), Some(other)) = (&one, &other) else { return one.or(other) };
-    let is_same = one.allocated_at == other.allocated_at;
-    let rank = |held: &PastAllocation| {
-        let when = if is_same { Millis::ZERO } else { held.allocated_wall };
-        (when, held.pool.is_some())
-    };
-    let (older, newer) = if rank(one) < rank(other) { (one, other) } else { (other, one) };
-    let mut joined = newer.clone();
-    if is_same {
+/// Combines two answers about the same allocation.
+fn same(one: &PastAllocation, other: &PastAllocation) -> PastAllocation {
+    let (less, more) = if one.pool.is_some() { (other, one) } else { (one, other) };
+    PastAllocation {
         // Only the shard that took the number over has recorded the current end of the lockout.
-        joined.locked_until = joined.locked_until.max(older.locked_until);
+        locked_until: less.locked_until.max(more.locked_until),
+        next_allocated_at: earlier_next(less, more),
+        ..more.clone()
     }
-    // A shard reports the next allocation only if it made that allocation itself.
-    joined.next_allocated_at =
-        [joined.next_allocated_at, older.next_allocated_at].into_iter().flatten().min();
-    Some(joined)
+}
+
+/// Returns the newer of two allocations.
+fn newer(one: &PastAllocation, other: &PastAllocation) -> PastAllocation {
+    let rank = |held: &PastAllocation| (held.allocated_wall, held.pool.is_some());
+    let (older, newer) = if rank(one) < rank(other) { (one, other) } else { (other, one) };
+    PastAllocation { next_allocated_at: earlier_next(older, newer), ..newer.clone() }
+}
+
+/// Returns the earlier of the times of the next allocation. A shard reports the next allocation
+/// only if it made that allocation itself.
+fn earlier_next(one: &PastAllocation, other: &PastAllocation) -> Option<Millis> {
+    [one.next_allocated_at, other.next_allocated_at].into_iter().flatten().min()
 }
 
 #[cfg(test)]
 mod tests {
+    use ringwell_core::PoolId;
+
     use super::*;
 
     const HELD: PastAllocation = PastAllocation {
@@ -455,6 +472,23 @@ mod tests {
         next_allocated_at: None,
         keep_alives: None,
     };
+
+    /// Another shard received the allocation of 10 s while its clock was 2 s ahead.
+    #[test]
+    fn the_shard_that_made_an_allocation_dates_it_whichever_shard_answers_first() {
+        let at = |made_at, wall, pool| PastAllocation {
+            allocated_at: Millis(made_at),
+            allocated_wall: Millis(wall),
+            pool,
+            ..HELD
+        };
+        let pool = Some(PoolId(1));
+        let all = [at(10, 10_000, pool), at(10, 19_000, None), at(17, 17_000, pool)];
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let found = newest(order.map(|index: usize| &all[index])).unwrap();
+            assert_eq!(found.allocated_at, Millis(17), "{order:?}");
+        }
+    }
 
     #[test]
     fn a_visitor_from_before_a_period_as_an_overflow_number_is_not_named() {

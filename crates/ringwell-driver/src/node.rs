@@ -15,6 +15,7 @@ use ringwell_journal::{Durability, Noted};
 use ringwell_wire::Limits;
 use tokio::sync::Notify;
 
+use crate::canary::{Bug, planted};
 use crate::lifetimes::Lifetimes;
 use crate::lists::Lists;
 use crate::membership::Membership;
@@ -135,6 +136,8 @@ pub struct Begun {
     /// Until this time, a number that enters a pool may be locked by an allocation that is missing
     /// from this data directory.
     pub unknown_until: Millis,
+    /// The time since boot at which the list of pools was read; `None` if it was read just now.
+    pub listed_at: Option<Duration>,
 }
 
 /// Faults that tests inject.
@@ -178,6 +181,8 @@ pub struct Node {
     /// Buckets that belong to this node according to other nodes, but not according to this node's
     /// data.
     claimed: RwLock<BTreeSet<u16>>,
+    /// The newest version of the map that another node has reported.
+    newest_version: AtomicU64,
     /// Buckets with pools from which numbers have been removed since startup.
     shrunk: RwLock<BTreeSet<u16>>,
     /// For each bucket that this node has agreed to take, the digest of the bucket's list of pools.
@@ -251,6 +256,7 @@ impl Node {
             abandoned: RwLock::new(begun.abandoned.clone()),
             returned: RwLock::default(),
             claimed: RwLock::default(),
+            newest_version: AtomicU64::default(),
             shrunk: RwLock::default(),
             prepared: RwLock::default(),
             begun,
@@ -409,6 +415,13 @@ impl Node {
     #[must_use]
     pub fn with_drills(self, drills: Drills) -> Self {
         Self { drills, ..self }
+    }
+
+    /// Returns how long before `now`, a time since boot, the directory was read at startup.
+    #[must_use]
+    pub(crate) fn age_of_list(&self, now: Duration) -> Duration {
+        let known = self.begun.listed_at.filter(|_| !planted(Bug::SlowStartIgnored));
+        known.map_or(Duration::ZERO, |at| now.saturating_sub(at))
     }
 
     /// Panics if a test has selected this request.

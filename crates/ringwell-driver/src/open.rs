@@ -186,6 +186,7 @@ impl<F: Files> Begun<F> {
             abandoned: take(&mut self.abandoned),
             boot: self.boot,
             unknown_until: self.unknown_until,
+            listed_at: None,
         }
     }
 }

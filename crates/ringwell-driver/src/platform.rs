@@ -238,6 +238,10 @@ impl Path {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traced(pub [u8; 24]);
 
+/// The smallest difference between the wall clocks of two machines that counts. Synchronized clocks
+/// differ only by milliseconds.
+pub const CLOCK_DIFFERENCE_MIN_MS: u64 = 1_000;
+
 /// The connection to one shard of another process.
 pub trait Net: fmt::Debug + 'static {
     /// Sends a request and returns the answer's body. If the result is [`Trouble::Lost`], or the
@@ -257,6 +261,12 @@ pub trait Net: fmt::Debug + 'static {
         _: Option<Traced>,
     ) -> impl Future<Output = Result<Bytes, Trouble>> + 'static {
         self.call(path, body)
+    }
+
+    /// Returns by how many milliseconds the other machine's wall clock is ahead; negative if it is
+    /// behind. Zero if the clocks agree within about a second, or have not been compared yet.
+    fn clock_ahead_ms(&self) -> i64 {
+        0
     }
 
     /// Closes idle connections. Called after the other process has sent data that cannot be parsed.

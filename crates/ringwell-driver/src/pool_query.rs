@@ -23,7 +23,7 @@ pub enum PoolQuery {
         /// Receives `None` if the shard does not have the pool.
         reply: oneshot::Sender<Option<PoolState>>,
     },
-    /// Asks for the count of requests to pools so far. Cheap.
+    /// Asks how many requests each pool has received so far. Cheap.
     Asked {
         /// The pools.
         places: Vec<PoolSlot>,

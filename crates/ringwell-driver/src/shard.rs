@@ -278,6 +278,7 @@ impl<P: Platform> Shard<P> {
             }
         }
         drop(engine);
+        self.changed();
         self.stats.unanswered.add(undone);
         self.commit_soon();
     }

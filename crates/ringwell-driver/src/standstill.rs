@@ -5,7 +5,8 @@
 //! with its old list of pools and hand out the same numbers. A shard therefore checks the clock
 //! every second ([`TURN`]), and may serve only within [`STILL_MAX`] of its last check. After that,
 //! its rows overflow until the list has been read again from its source and the other nodes have
-//! been asked about the numbers. If the source or a node does not answer within its time limit, the
+//! been asked about the numbers. The same applies if the startup took longer than [`STILL_MAX`]
+//! after the list was read. If the source or a node does not answer within its time limit, the
 //! shard continues without that answer. Source: docs/spec/cluster.md, "A suspended node".
 
 use std::pin::pin;
@@ -38,7 +39,9 @@ pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
     if !arrivals::has_others(&shard.node) || planted(Bug::StandstillIgnored) {
         return;
     }
-    let mut confirmed = shard.now();
+    let startup = shard.node.age_of_list(shard.platform.boot_time());
+    let startup = Millis(u64::try_from(startup.as_millis()).unwrap_or(u64::MAX));
+    let mut confirmed = Millis(shard.now().0.saturating_sub(startup.0));
     loop {
         let until = confirmed + STILL_MAX;
         shard.engine.borrow_mut().serve_until(until);
@@ -71,8 +74,8 @@ async fn took_turns<P: Platform>(shard: &Shard<P>, work: impl Future<Output = ()
 async fn confirm<P: Platform>(shard: &Shard<P>) {
     tracing::warn!(
         shard = shard.id,
-        "this shard stalled: its rows get overflow numbers until the list of pools has been \
-         reloaded and the other nodes have been asked about its numbers"
+        "this shard stalled, or its start took long: its rows get overflow numbers until the list \
+         of pools has been reloaded and the other nodes have been asked about its numbers"
     );
     let Shard { platform, node, peers, .. } = shard;
     let request = node.rereads.ask();

@@ -431,6 +431,8 @@ impl Engine {
         }
         let position = self.next_position();
         let Some(withdrawn) = self.shard.withdraw(now, slot, allocated_at, position) else {
+            // If the number has left its pool since, only its lockout can be ended.
+            let _ = self.shard.has_left(slot) && self.release_slot(now, slot, allocated_at);
             return false;
         };
         let Withdrawn { grant, before, doubted } = withdrawn;

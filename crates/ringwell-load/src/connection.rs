@@ -1,7 +1,7 @@
 //! One non-blocking keep-alive connection, which sends a batch and receives its answer.
 //!
-//! Independent of rates, histories and counts. Invariant: at most one batch is in progress, and all
-//! received bytes belong to its answer.
+//! Does not use the schedule, the history or the counters of a run. Invariant: at most one batch is
+//! in progress, and all received bytes belong to its answer.
 //!
 //! Readiness is edge-triggered. If a read does not fill its buffer, it has emptied the socket, and
 //! the next byte causes a new edge. This saves one read per answer: the one that would only return

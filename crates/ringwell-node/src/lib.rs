@@ -36,6 +36,7 @@ mod running_node;
 mod secure;
 mod server;
 mod shard;
+mod signals;
 mod site;
 mod start;
 mod sweep;

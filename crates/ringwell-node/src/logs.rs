@@ -67,7 +67,8 @@ fn segment_bytes_max(bytes: u64) -> u64 {
     (bytes / 16 / MIB * MIB).max(MIB)
 }
 
-fn stands_by(config: &Config) -> bool {
+/// Whether this process waits while another process serves its shards.
+pub(crate) fn stands_by(config: &Config) -> bool {
     config.journal.replicated.as_ref().is_some_and(|replicated| replicated.standby)
 }
 

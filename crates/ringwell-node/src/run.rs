@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,6 @@ use ringwell_directory::{Directory, Fault, Owners};
 use ringwell_engine::Engine;
 use ringwell_journal::Durability;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 
@@ -26,6 +25,7 @@ use crate::running_node::{Orders, carry_out};
 use crate::secure::Secure;
 use crate::server::{Server, drills};
 use crate::shard::{HttpShard, ShardThread};
+use crate::signals::Signals;
 use crate::start::{CopiedLog, ShardLog, Started, start};
 use crate::{
     Membership, ServeError, application, descriptors, http, link, logs, proof, reload, site, sweep,
@@ -38,7 +38,7 @@ use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{Either, LastOwner, Logs, Memory};
 use ringwell_driver::{life, moves, standstill, witness, writer};
 use ringwell_os::Clock;
-use ringwell_os::clock::reading;
+use ringwell_os::clock::{boot_time, reading};
 
 /// The stages of a shard's life, in order. The node moves its shards from stage to stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,6 +93,12 @@ pub struct Directories {
     pub hung_up: Arc<AtomicBool>,
 }
 
+impl Directories {
+    fn can_reload(&self) -> bool {
+        self.reload.is_some() || self.reload_settings.is_some()
+    }
+}
+
 /// Called once with the bound addresses, as soon as the node answers requests.
 pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
 
@@ -109,6 +115,7 @@ pub fn serve(
     logs: Option<&dyn Logs>,
     on_ready: OnReady,
 ) -> Result<(), ServeError> {
+    let listed_at = boot_time();
     let durability = match config.durability {
         ringwell_config::Durability::Disk => Durability::Disk,
         ringwell_config::Durability::Os => Durability::Os,
@@ -138,7 +145,7 @@ pub fn serve(
             directory,
             (membership, owners),
             (&settings, durability),
-            (logs, last_owner.as_ref()),
+            (logs, last_owner.as_ref(), listed_at),
             &channels,
         )?;
     let node = Arc::clone(&server.node);
@@ -189,6 +196,10 @@ async fn serve_on(
     reported: &mut Reported,
 ) {
     let mut rereads = server.node.rereads.asked();
+    // The configuration may have changed while this process was a standby.
+    if logs::stands_by(&server.node.config) && directories.can_reload() {
+        reload::again(server, peers, directories, "after the wait as a standby").await;
+    }
     loop {
         tokio::select! {
             name = signals.next() => {
@@ -237,12 +248,15 @@ fn start_threads(
     directory: Directory,
     (membership, owners): (Option<Membership>, Option<Owners>),
     (settings, durability): (&disk::Settings, Durability),
-    log: (Option<&dyn Logs>, Option<&LastOwner>),
+    (logs, last_owner, listed_at): (Option<&dyn Logs>, Option<&LastOwner>, Duration),
     channels: &Channels,
 ) -> Result<Running, ServeError> {
     let believed = ringwell_driver::open::Believed::of(&config, reading().boot);
     let (membership, tls) = membership.map(|it| (it.member, it.tls)).unzip();
-    let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref(), log)?;
+    let log = (logs, last_owner);
+    let (started, clock, mut begun) =
+        start(&directory, settings, believed, membership.as_ref(), log)?;
+    begun.listed_at = Some(listed_at);
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
     let epochs = started.iter().map(|started| started.engine.tip().epoch).collect();
     // A shard without pools exists only for its history, and serves no clients.
@@ -351,51 +365,6 @@ fn warn_of_disk(config: &Config, durability: Durability) {
             }
         }
         Err(error) => tracing::warn!(%error, "cannot probe the disk"),
-    }
-}
-
-/// The receivers of SIGTERM, SIGINT and SIGHUP.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-    /// Whether a SIGHUP arrived before these receivers existed.
-    hung_up: bool,
-}
-
-impl Signals {
-    fn new(hung_up: &AtomicBool) -> Result<Self, ServeError> {
-        let of = |kind| signal(kind).map_err(ServeError::Thread);
-        Ok(Self {
-            terminate: of(SignalKind::terminate())?,
-            interrupt: of(SignalKind::interrupt())?,
-            hang_up: of(SignalKind::hangup())?,
-            hung_up: hung_up.load(Ordering::Relaxed),
-        })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        if std::mem::take(&mut self.hung_up) {
-            return "SIGHUP";
-        }
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.hang_up.recv() => "SIGHUP",
-        }
-    }
-
-    fn exit_at_once_on_the_next(mut self) {
-        tokio::spawn(async move {
-            let mut name = self.next().await;
-            while name == "SIGHUP" {
-                name = self.next().await;
-            }
-            // Shells report this exit status for a process that was ended by the signal.
-            let status = if name == "SIGTERM" { 143 } else { 130 };
-            tracing::warn!(signal = name, "second signal: exiting immediately");
-            std::process::exit(status);
-        });
     }
 }
 

@@ -12,7 +12,7 @@ use ringwell_engine::{Missing, Moment};
 use crate::event::Rung;
 use crate::fault::Kind;
 use crate::model::{Grant, Judged, Wanted};
-use crate::world::{ORIGIN_US, World};
+use crate::world::{ORIGIN_US, SECOND, World};
 
 /// The look-ups of calls are numbered from this value on. The look-ups at the end of a run are
 /// numbered from zero.
@@ -41,11 +41,32 @@ impl World {
         }
         let drawn = self.faults.stream(Kind::Call).below(seen.len() as u64);
         let wanted = seen.swap_remove(usize::try_from(drawn).unwrap_or(0));
-        let at = Moment::Wall(Millis((ORIGIN_US + began_us) / 1000));
+        let home = self.cluster.home(wanted.shard);
+        let asked = self.receiver(home);
+        // A node dates a call by its own wall clock.
+        let skew_us = self.shared.clocks[asked].skew_us.get();
+        let at = (ORIGIN_US + began_us).saturating_add_signed(skew_us);
+        let at = Moment::Wall(Millis(at / 1000));
         let which = FIRST + self.rung.len();
-        self.begin_look_up(which, &wanted, at);
+        self.begin_look_up(which, &wanted, at, asked);
         let has_gaps = self.has_gaps();
         self.rung.push(Rung { which, wanted, at, has_gaps });
+    }
+
+    /// Returns the node that receives a call to a number of node `home`: usually that node, whose
+    /// clock is right, or with [`Kind::CallElsewhere`] another node, whose clock may be wrong.
+    fn receiver(&mut self, home: usize) -> usize {
+        let is_elsewhere = self.faults.strikes(Kind::CallElsewhere);
+        let serves = |node: &usize| {
+            let machine = &self.nodes[*node];
+            let is_serving = machine.running.as_ref().is_some_and(|running| running.is_serving);
+            // Differences of less than a second do not count.
+            let skew_us = self.shared.clocks[*node].skew_us.get().unsigned_abs();
+            let is_counted = skew_us == 0 || skew_us >= SECOND;
+            *node != home && is_serving && is_counted && machine.paused_until <= self.now()
+        };
+        let mut others = (0..self.nodes.len()).filter(serves);
+        others.next().filter(|_| is_elsewhere).unwrap_or(home)
     }
 
     /// Checks that each attribution names the visitor who was shown the number.

@@ -93,6 +93,8 @@ kinds! {
     LostJournal "lost-journal" 10 5_000 60_000;
     Remount "remount" 12 5_000 60_000;
     CopiedJournal "copied-journal" 8 5_000 60_000;
+    GainsFirst "gains-first" 0 500_000 1_000_000;
+    CallElsewhere "call-elsewhere" 0 500_000 1_000_000;
 }
 
 impl Kind {

@@ -204,37 +204,6 @@ impl World {
         }
     }
 
-    /// Moves a pool to another shard with a new map: first the node that loses the pool restarts,
-    /// then the node that gets it. Does nothing while a move of buckets is in progress, because the
-    /// new map would not include that move.
-    fn change_map(&mut self) {
-        let shards = self.cluster.homes.len();
-        if self.map_change.is_some() || shards < 2 {
-            return;
-        }
-        let random = self.faults.stream(Kind::MapChange);
-        let (which, to) = (random.next(), random.index(shards));
-        let pause = random.below(2 * SECOND);
-        let mut owners = self.owners_now();
-        let which = usize::try_from(which % owners.len() as u64).unwrap_or(0);
-        let Some((&pool, &from)) = owners.iter().nth(which) else { return };
-        let to = u16::try_from(to).unwrap_or(0);
-        let is_moving = Rc::strong_count(&self.commands) > 1;
-        if from == to || is_moving || self.now() < self.shortened_until {
-            return;
-        }
-        owners.insert(pool, to);
-        let map = self.cluster.change(owners);
-        let (loses, gets) = (self.cluster.home(from), self.cluster.home(to));
-        self.tell(loses, &[], || format!("pool {pool} moves from shard {from} to shard {to}"));
-        self.nodes[loses].map = map;
-        self.stop(loses, false);
-        if loses != gets {
-            self.map_change = Some(gets);
-            self.queue.add(self.now() + 1 + pause, Event::MapArrives(gets));
-        }
-    }
-
     /// Loses a node's disk, often just after one of the node's pools was removed from the list.
     fn befall_disk(&mut self) {
         let random = self.faults.stream(Kind::LostDisk);
@@ -257,12 +226,6 @@ impl World {
             self.list_changes();
         }
         self.queue.add(self.now() + 50 * MS, Event::LostDisk(node));
-    }
-
-    /// Whether a new map is being distributed to the nodes, or no map may be distributed at
-    /// present.
-    pub(crate) fn is_in_between(&self) -> bool {
-        self.map_change.is_some() || self.now() < self.shortened_until
     }
 
     /// Makes a change as soon as a node begins to serve, as an impatient operator would.
@@ -378,24 +341,12 @@ impl World {
         self.tell(0, &[], || "the last fault is over".to_owned());
     }
 
-    /// Distributes the newest map to every node. A node with an older map would send rows to the
-    /// wrong shard.
-    pub(crate) fn roll_out(&mut self) {
-        let newest = self.cluster.newest();
-        for node in 0..self.nodes.len() {
-            if self.nodes[node].map.version < newest.version {
-                self.nodes[node].map = Rc::clone(&newest);
-                self.stop(node, false);
-            }
-        }
-    }
-
     /// Checks that look-ups find the holder of each number that a visitor has seen.
     pub(crate) fn check_attributions(&mut self) -> Judged {
         let look_ups = self.look_ups();
         let begin = |world: &mut Self, which: usize| {
             let (wanted, at) = &look_ups[which];
-            world.begin_look_up(which, wanted, *at);
+            world.begin_look_up(which, wanted, *at, world.cluster.home(wanted.shard));
         };
         self.look_up(look_ups.len(), begin)?;
         for (which, (wanted, at)) in look_ups.iter().enumerate() {
@@ -446,13 +397,20 @@ impl World {
         self.pace.dated_within_us(self.clients.length_us)
     }
 
-    pub(crate) fn begin_look_up(&mut self, which: usize, wanted: &Wanted, at: Moment) {
+    /// Looks up a number, usually at node `asked`.
+    pub(crate) fn begin_look_up(
+        &mut self,
+        which: usize,
+        wanted: &Wanted,
+        at: Moment,
+        asked: usize,
+    ) {
         let home = self.cluster.home(wanted.shard);
         let begun = PromoNumber::from_code(wanted.number).and_then(|number| match at {
             // Until a new map has reached all nodes, a node with an older map may send the look-up
             // to the previous owner.
             Moment::Wall(at) if self.faults.are_over => self.ask_all(which, which, number, at),
-            Moment::Wall(at) => self.ask_all(home, which, number, at),
+            Moment::Wall(at) => self.ask_all(asked, which, number, at),
             Moment::Shard(_) => self.ask_shard((home, wanted.shard), which, number, at),
         });
         if begun.is_none() {

@@ -23,11 +23,14 @@ impl World {
         Ok(())
     }
 
-    /// Reports that a node begins to serve with data from before some moves of its buckets. The
-    /// model then assigns to the node the pools that it owns according to this data.
+    /// Reports that a node begins to serve with data from before some moves of its buckets, or with
+    /// buckets that another node has served until now. The model then assigns to the node the pools
+    /// that it owns according to this data.
     pub(crate) fn judge_all_pools(&mut self, node: usize) -> Judged {
+        // A new map moves buckets without the remembered answers.
+        let are_answers_lost = self.nodes[node].older.is_none();
         let shards = self.cluster.shards_of(node);
-        shards.into_iter().try_for_each(|shard| self.judge_changed(shard, false))
+        shards.into_iter().try_for_each(|shard| self.judge_changed(shard, are_answers_lost))
     }
 
     /// Reports a node that begins to serve.

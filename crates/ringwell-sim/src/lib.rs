@@ -19,6 +19,7 @@ mod judge;
 mod log;
 mod machine;
 mod manage;
+mod map_change;
 mod model;
 mod net;
 mod older;
@@ -53,6 +54,7 @@ pub fn plant_in_core(bug: Option<Bug>) {
         Some(Bug::TwoOfAPool) => canary::TWO_OF_A_POOL,
         Some(Bug::DoubtsIgnored) => canary::DOUBTS_IGNORED,
         Some(Bug::UndoneEndsDoubt) => canary::UNDONE_ENDS_DOUBT,
+        Some(Bug::LeftUndone) => canary::LEFT_UNDONE,
         _ => 0,
     };
     canary::plant(which);

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use hdrhistogram::Histogram;
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_driver::local::{Executor, turn};
-use ringwell_driver::platform::NetStats;
+use ringwell_driver::platform::{CLOCK_DIFFERENCE_MIN_MS, NetStats};
 use ringwell_driver::watch::Served;
 use ringwell_driver::{Moment, Net, Path, Platform, Trouble, Watch};
 use ringwell_engine::{Engine, Outcome, Past};
@@ -408,6 +408,13 @@ impl Net for Wire {
         let (from, thread, shard) = (life.node, self.thread, self.shard);
         self.sim.send(Sent::Call { call, from, thread, shard, path, body });
         async move { answer.await.unwrap_or(Err(Trouble::Lost("it broke".to_owned()))) }
+    }
+
+    fn clock_ahead_ms(&self) -> i64 {
+        let Sim { shared, life, .. } = &self.sim;
+        let [theirs, own] = [self.to, life.node].map(|node| shared.wall_us(node) / 1_000);
+        let ahead_ms = theirs.cast_signed() - own.cast_signed();
+        if ahead_ms.unsigned_abs() < CLOCK_DIFFERENCE_MIN_MS { 0 } else { ahead_ms }
     }
 
     fn close(&self) {}

@@ -50,6 +50,11 @@ impl World {
         if self.nodes.len() < 2 || until > self.clients.length_us {
             return;
         }
+        // If two nodes are suspended at once, neither can ask the other one about numbers that have
+        // left and come back in the meantime.
+        if self.nodes.iter().any(|other| other.paused_until > self.now()) {
+            return;
+        }
         self.pause_until(node, until);
         self.tell(node, &[], || format!("pauses for {} ms", length / MS));
         let can_ask = !OUT_OF_REACH.iter().any(|kind| self.faults.is_on(*kind));

@@ -522,14 +522,6 @@ impl World {
             self.queue.add(self.now() + soon, Event::CrashAfter(node, life));
         }
     }
-
-    /// Restarts the node to which the newest map assigns a pool. The pool's previous node has
-    /// already stopped.
-    pub(crate) fn map_arrives(&mut self, node: usize) {
-        self.map_change = None;
-        self.nodes[node].map = self.cluster.newest();
-        self.stop(node, false);
-    }
 }
 
 /// Drops all tasks of a process that has ended. After that, nothing may refer to its shards.

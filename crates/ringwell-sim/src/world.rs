@@ -55,15 +55,15 @@ pub(crate) struct Node {
     /// Set when the node's data may lack answers that the node has sent. Cleared when the node
     /// serves again.
     pub(crate) older: Option<Older>,
-    /// The buckets that the node owns, if its data is from before a move.
+    /// The buckets that the node owned before, if its data is from before a move, or if a new map
+    /// gives the node a bucket that another node still serves.
     pub(crate) before_moves: Option<BTreeSet<u16>>,
     /// After a suspension, the time at which the newest list of pools reaches the machine.
     pub(crate) list_from: u64,
 }
 
 impl Node {
-    /// Whether the node may own a bucket: `false` only if its data is from before a move and does
-    /// not assign the bucket to the node.
+    /// Whether the node may own a bucket: `false` only if [`Self::before_moves`] lacks the bucket.
     pub(crate) fn is_own_bucket(&self, bucket: u16) -> bool {
         self.before_moves.as_ref().is_none_or(|own| own.contains(&bucket))
     }

@@ -37,6 +37,9 @@ const ELSEWHERE: &[Bug] = &[
     Bug::TransitUnreported,
     Bug::TwoOfAPool,
     Bug::UndoneEndsDoubt,
+    Bug::LeftUndone,
+    Bug::SlowStartIgnored,
+    Bug::HiddenIgnored,
     Bug::DoubtsIgnored,
     Bug::LockCompare,
     Bug::NotFifo,
@@ -58,7 +61,8 @@ const ELSEWHERE: &[Bug] = &[
 
 /// Bugs that none of the first `SEEDS_MAX` seeds finds, each with the seed at which the search
 /// starts.
-const FROM: &[(Bug, u64)] = &[(Bug::StaleTake, 867)];
+const FROM: &[(Bug, u64)] =
+    &[(Bug::StaleTake, 867), (Bug::OwnerNotBelieved, 1_167), (Bug::ArrivalsDated, 1_275)];
 
 /// A bug that only a few seeds find, and only if several kinds of faults have their highest rates
 /// and no kind is disabled.
@@ -187,6 +191,11 @@ const CASES: &[Case] = &[
         &[Kind::CopyBack, Kind::Move],
         &["two owners", "forgotten", "double", "attribution"],
     ),
+    (
+        Bug::NewerMapIgnored,
+        &[Kind::MapChange, Kind::GainsFirst],
+        &["two owners", "double", "forgotten"],
+    ),
     (Bug::PowerCutRefused, &[Kind::Os, Kind::Power], &["refused"]),
     (Bug::PowerCutIgnored, &[Kind::Os, Kind::Power], &["not held", "double"]),
     (
@@ -228,6 +237,16 @@ const CASES: &[Case] = &[
     (
         Bug::OwnerNotBelieved,
         &[Kind::Move, Kind::Call, Kind::ClockForward, Kind::ClockBack],
+        &["attribution"],
+    ),
+    (
+        Bug::ArrivalsDated,
+        &[Kind::Move, Kind::Call, Kind::ClockForward, Kind::ClockBack],
+        &["attribution"],
+    ),
+    (
+        Bug::ClocksTrusted,
+        &[Kind::Call, Kind::CallElsewhere, Kind::ClockForward, Kind::ClockBack],
         &["attribution"],
     ),
     (Bug::RecordsStayBehind, &[Kind::Move, Kind::Call], &["attribution"]),

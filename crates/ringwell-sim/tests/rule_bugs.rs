@@ -5,7 +5,7 @@
 #![cfg(canary)]
 
 use ringwell_config::demo_pools;
-use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot, VisitorId};
+use ringwell_core::{Millis, PoolId, PoolSpec, Position, PromoNumber, Retired, Slot, VisitorId};
 use ringwell_directory::Directory;
 use ringwell_driver::rows;
 use ringwell_engine::{Ask, Engine, Outcome, Refusal, Restore};
@@ -32,9 +32,10 @@ fn bugs_in_the_rules_are_found() {
         let broken = broken.unwrap_or_else(|| panic!("{bug:?} was not found"));
         assert!(rules.contains(&broken.rule), "{bug:?} showed as {broken:?}");
     }
-    let by_hand: [(Bug, fn() -> bool); 3] = [
+    let by_hand: [(Bug, fn() -> bool); 4] = [
         (Bug::UndoneReplaces, an_undone_allocation_ends_no_other),
         (Bug::UndoneEndsDoubt, an_undone_allocation_leaves_its_number_in_doubt),
+        (Bug::LeftUndone, an_allocation_of_a_number_that_has_left_is_not_undone),
         (Bug::RotationIgnored, a_number_in_rotation_here_is_not_a_reported_answer),
     ];
     for (bug, holds) in by_hand {
@@ -48,13 +49,25 @@ fn bugs_in_the_rules_are_found() {
 
 const NOW: Millis = Millis(1_000_000);
 
+fn pool() -> PoolSpec {
+    let directory = Directory::new(1, demo_pools(1, 3, Millis(5_000)).unwrap(), 1).unwrap();
+    rows::spec(directory.pools_of(0).next().unwrap())
+}
+
 /// Builds an engine with one pool, and returns it with the pool and the pool's first number.
 fn engine() -> (Engine, PoolId, PromoNumber) {
-    let directory = Directory::new(1, demo_pools(1, 3, Millis(5_000)).unwrap(), 1).unwrap();
-    let pool = directory.pools_of(0).next().unwrap();
-    let specs = vec![rows::spec(pool)];
-    let (engine, _) = Restore::new(specs, 10).finish(Tip::FIRST.raise_epoch(), NOW, false);
-    (engine, pool.id(), pool.numbers()[0].first())
+    let pool = pool();
+    let (id, first) = (pool.id, pool.numbers[0].first());
+    let (engine, _) = Restore::new(vec![pool], 10).finish(Tip::FIRST.raise_epoch(), NOW, false);
+    (engine, id, first)
+}
+
+fn allocate(engine: &mut Engine, pool: PoolId, at: Millis) -> PromoNumber {
+    let ask = Ask { pool: 0, id: pool, params: [b"", b""], visitor: None, retry: None };
+    let mut outcome = Outcome::Refused(Refusal::Late);
+    engine.allocate(at, &ask, &mut outcome);
+    let Outcome::Allocated { number } = outcome else { panic!("{outcome:?}") };
+    number
 }
 
 /// Tests that another shard's report of an undone allocation does not replace a known allocation.
@@ -75,13 +88,7 @@ fn an_undone_allocation_ends_no_other() -> bool {
 /// for longer than the lockout, so another node may have handed out the number in the meantime.
 fn an_undone_allocation_leaves_its_number_in_doubt() -> bool {
     let (mut engine, pool, _) = engine();
-    let mut allocate = |engine: &mut Engine, after| {
-        let ask = Ask { pool: 0, id: pool, params: [b"", b""], visitor: None, retry: None };
-        let mut outcome = Outcome::Refused(Refusal::Late);
-        engine.allocate(NOW + Millis(after), &ask, &mut outcome);
-        let Outcome::Allocated { number } = outcome else { panic!("{outcome:?}") };
-        number
-    };
+    let allocate = |engine: &mut Engine, after| allocate(engine, pool, NOW + Millis(after));
     let first = allocate(&mut engine, 0);
     for after in [1, 2] {
         assert_ne!(allocate(&mut engine, after), first);
@@ -90,6 +97,18 @@ fn an_undone_allocation_leaves_its_number_in_doubt() -> bool {
     assert_eq!(allocate(&mut engine, 9_000), first);
     assert!(engine.withdraw(NOW + Millis(9_000), first, NOW + Millis(9_000)));
     engine.shard().is_doubted(engine.shard().find(first).unwrap())
+}
+
+/// While the number was away, another shard may have received the allocation.
+fn an_allocation_of_a_number_that_has_left_is_not_undone() -> bool {
+    let (mut engine, id, _) = engine();
+    let number = allocate(&mut engine, id, NOW);
+    engine.remove_pool(0);
+    engine.put_pool(0, &pool()).unwrap();
+    let is_undone = engine.withdraw(NOW + Millis(1), number, NOW);
+    let next = allocate(&mut engine, id, NOW + Millis(2));
+    assert!(engine.withdraw(NOW + Millis(3), next, NOW + Millis(2)), "it has not left since");
+    !is_undone
 }
 
 fn a_number_in_rotation_here_is_not_a_reported_answer() -> bool {

@@ -20,7 +20,7 @@ use crate::Context;
 const CONSENTS: [(&str, &str); 3] = [
     ("off", "not needed"),
     ("required", "required first"),
-    ("cookieless", "not requested: no cookie is set, and no parameters are stored"),
+    ("cookieless", "not requested: no cookie is set"),
 ];
 
 /// The change that a form about sites requests.

@@ -126,3 +126,40 @@ fn numbers_given_by_data_from_before_a_move_are_held_when_the_owner_comes() {
     }
     moves::assert_each_once(given, of(0).count() + 2 * of(1).count());
 }
+
+/// Moves node a's buckets to node b. Then a new cluster file, without this move, reaches node a
+/// before it reaches node b.
+#[test]
+fn a_newer_cluster_file_with_outdated_owners_hands_out_no_number_twice() {
+    let cluster = Cluster::new(4, HALF_AN_HOUR);
+    let [first, second] = cluster.start_both();
+    let moved = moves::move_buckets(&mut first.client(), "0-511", 1);
+    assert_eq!(moved.status, 200, "{}", moved.body);
+    let mut given = moves::numbers_of(&cluster.ask(&mut second.client(), "moved"));
+    assert_eq!(given.len(), 8);
+    cluster.write_map("newer.toml", 2, SECRET, [&[0], &[1]]);
+    let start = |node: usize| Server::start(cluster.command(node, "newer.toml"));
+    first.stop();
+    let first = start(0);
+    second.says("another node uses a newer version of the cluster file");
+    first.says("with data from before a move");
+    let mut held = |servers: [&Server; 2]| {
+        for server in servers {
+            let rows = cluster.ask(&mut server.client(), "newer");
+            let held = (1..).zip(&rows).filter(|(_, row)| row.overflow).map(|(pool, _)| pool);
+            assert!(held.eq(of(0)), "{rows:?}");
+            given.extend(moves::numbers_of(&rows));
+        }
+    };
+    held([&first, &second]);
+    second.stop();
+    let second = start(1);
+    let rows = cluster.ask(&mut first.client(), "both newer");
+    assert!(rows.iter().filter(|row| row.overflow).count() >= of(0).count(), "{rows:?}");
+    given.extend(moves::numbers_of(&rows));
+    given.extend(moves::numbers_of(&cluster.ask(&mut second.client(), "both newer")));
+    given.sort_unstable();
+    let all = given.len();
+    given.dedup();
+    assert_eq!(given.len(), all, "a number went out twice within its lockout");
+}

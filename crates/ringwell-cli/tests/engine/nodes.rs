@@ -135,6 +135,13 @@ fn a_stopping_node_hands_its_shards_to_its_standby() {
     // by now.
     sleep(Duration::from_secs(5));
     assert!(!waiting.is_finished(), "the owner lives");
+    // Another pool is added while the standby waits.
+    for site in &mut nodes.sites {
+        let mut pools = site.pools.clone();
+        pools.push(Pool::new(POOLS + 1, NUMBERS, HALF_AN_HOUR));
+        site.write(pools);
+    }
+    second.reload();
     let stopping = Instant::now();
     first.stop();
     let stopped = Instant::now();
@@ -143,6 +150,11 @@ fn a_stopping_node_hands_its_shards_to_its_standby() {
     assert!(serving - stopped < Duration::from_secs(3), "{:?}", serving - stopped);
     nodes.wait_for_all(&second);
     nodes.wait_for_all(&third);
+    third.says("after the wait as a standby: pools");
+    third.says(&format!("\"ring_pools\":{}", POOLS + 1));
+    // While the standby waited, numbers may have moved to other nodes.
+    third.says("its start took long");
+    third.says("the shard's pools are confirmed");
     third.stop();
     second.stop();
 }

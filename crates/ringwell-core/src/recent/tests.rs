@@ -70,3 +70,23 @@ fn times_are_kept_whatever_their_distance() {
         assert_eq!(recent.before(position, now), Some(before), "{position:?}, {now:?}");
     }
 }
+
+#[test]
+fn a_settled_allocation_cannot_be_undone() {
+    let mut recent = Recent::default();
+    for at in 0..(RECENT_MAX + 3) as u64 {
+        recent.push(Position(10 * at + 5), Millis(at + 10), &slot(at));
+    }
+    // One entry is in the newer part of the ring, and the other in the older part.
+    for at in [RECENT_MAX as u64 + 1, 7] {
+        let position = Position(10 * at + 5);
+        assert!(!recent.is_settled(position));
+        recent.settle(position);
+        assert!(recent.is_settled(position));
+        assert_eq!(recent.before(position, Millis(at + 10)), None, "{at}");
+        let next = Position(10 * (at + 1) + 5);
+        assert!(recent.before(next, Millis(at + 11)).is_some(), "{at}");
+    }
+    recent.settle(Position(6));
+    assert!(!recent.is_settled(Position(6)), "no allocation's record");
+}

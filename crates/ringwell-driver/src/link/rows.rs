@@ -16,7 +16,7 @@ use super::Link;
 use super::translate::{self, ReleaseJson};
 use crate::canary::{Bug, planted};
 use crate::message::{PeerAnswer, PeerRows, Unanswered};
-use crate::platform::{Moment, Net, Path, Platform, Trouble};
+use crate::platform::{CLOCK_DIFFERENCE_MIN_MS, Moment, Net, Path, Platform, Trouble};
 use crate::shard::unanswered;
 
 /// The time reserved before a batch's deadline: after the answer to the rows arrives, the answer to
@@ -201,14 +201,33 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Asks the shard for the holder of a number.
+    /// Asks the shard for the holder of a number. The times in the request and in the answer are by
+    /// this node's wall clock, even if the other node's clock differs.
     pub(super) async fn attribution(
         &self,
-        of: (PromoNumber, Asked),
+        (number, at): (PromoNumber, Asked),
         keep_alives: bool,
     ) -> Result<Past, String> {
-        let wanted = translate::AttributionJson::new(self.neighbour.shard, of, keep_alives);
-        self.manage(Path::Attribution, &wanted).await.map(translate::past_from_json)
+        let ahead_ms = || if planted(Bug::ClocksTrusted) { 0 } else { self.net.clock_ahead_ms() };
+        let ask = async |ahead| {
+            let of = (number, translate::dated_there(at, ahead));
+            let wanted = translate::AttributionJson::new(self.neighbour.shard, of, keep_alives);
+            let answer = self.manage(Path::Attribution, &wanted).await?;
+            Ok(translate::dated_here(translate::past_from_json(answer), ahead))
+        };
+        let (before, offset) = (ahead_ms(), self.wall_offset_ms());
+        let past = ask(before).await;
+        // The answer shows the present difference. If the other node's clock has been set since the
+        // last answer, the wrong time was requested. Setting this node's clock does not change the
+        // meaning of `at`.
+        let now = ahead_ms() + (self.wall_offset_ms() - offset);
+        if now.abs_diff(before) < CLOCK_DIFFERENCE_MIN_MS { past } else { ask(now).await }
+    }
+
+    /// Returns the wall clock minus the monotonic clock. Changes only when the wall clock is set.
+    fn wall_offset_ms(&self) -> i64 {
+        let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        ms(self.platform.wall()) - ms(self.platform.moment().0)
     }
 
     /// Ends a lockout.

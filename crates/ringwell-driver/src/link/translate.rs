@@ -103,6 +103,34 @@ impl AttributionJson {
     }
 }
 
+/// Converts a requested time from this node's wall clock to that of a node whose clock is ahead by
+/// `ahead_ms`.
+pub(super) fn dated_there(at: Moment, ahead_ms: i64) -> Moment {
+    match at {
+        Moment::Wall(Millis(at)) => Moment::Wall(Millis(at.saturating_add_signed(ahead_ms))),
+        // The shard that made an allocation is asked for it by its own time.
+        Moment::Shard(_) => at,
+    }
+}
+
+/// Converts the wall-clock times of an answer from the clock of a node that is ahead by `ahead_ms`
+/// to this node's clock. The times in shard time identify allocations, and stay as they are.
+pub(super) fn dated_here(past: Past, ahead_ms: i64) -> Past {
+    let here = |Millis(at): Millis| Millis(at.saturating_add_signed(ahead_ms.saturating_neg()));
+    let held = past.held.map(|held| PastAllocation {
+        allocated_wall: here(held.allocated_wall),
+        locked_until: here(held.locked_until),
+        next_allocated_at: held.next_allocated_at.map(here),
+        keep_alives: held
+            .keep_alives
+            .map(|it| KeepAlives { at: it.at.into_iter().map(here).collect(), ..it }),
+        ..held
+    });
+    let times = [past.lost_until, past.later_by, past.next, past.overflow_until];
+    let [lost_until, later_by, next, overflow_until] = times.map(|at| at.map(here));
+    Past { held, lost_until, later_by, next, overflow_until, ..past }
+}
+
 /// A request to release a number, in the form that is sent between nodes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -159,9 +159,11 @@ async fn learn_now<P: Platform>(
     }
     note_claims(node, &owners, &received.owners);
     let before = owners.clone();
-    let has_learnt = if received.owners.version() > owners.version() {
-        // A running node serves according to its own map until an operator restarts it.
-        node.phase() == Phase::Starting && owners.give_way(&received.owners, is_own)
+    node.note_version(received.owners.version());
+    let is_newer = received.owners.version() > owners.version();
+    let has_learnt = if is_newer {
+        let is_ignored = planted(Bug::NewerMapIgnored) && node.phase() != Phase::Starting;
+        !is_ignored && owners.give_way(&received.owners, is_own)
     } else {
         owners.learn(&received.owners, is_own)
     };
@@ -176,12 +178,7 @@ async fn learn_now<P: Platform>(
         return Learnt { has_learnt: false, held };
     }
     if !stale.is_empty() {
-        tracing::error!(
-            buckets = stale.len(),
-            "according to another node, these buckets have moved away from this node: this data \
-            directory is from before the move, or this node's cluster file is out of date. This \
-            node no longer serves the buckets"
-        );
+        report_stale(stale.len(), &before, &received.owners);
         node.add_stale(&stale);
         if let Err(error) = record(platform, node, received, is_own).await {
             tracing::warn!(
@@ -192,6 +189,25 @@ async fn learn_now<P: Platform>(
         }
     }
     Learnt { has_learnt, held }
+}
+
+/// Logs that this node has stopped serving `count` buckets, and why.
+fn report_stale(count: usize, known: &Owners, received: &Owners) {
+    if received.version() > known.version() {
+        tracing::error!(
+            buckets = count,
+            version = known.version(),
+            newer_version = received.version(),
+            "another node uses a newer version of the cluster file, in which these buckets belong \
+            to other nodes: this node no longer serves them. Restart this node with the newer file"
+        );
+    } else {
+        tracing::error!(
+            buckets = count,
+            "according to another node, these buckets have moved away from this node: this data \
+            directory is from before the move. This node no longer serves the buckets"
+        );
+    }
 }
 
 /// Records the buckets that this node took over before it lost its data. No move can bring these

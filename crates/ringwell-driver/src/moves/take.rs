@@ -34,6 +34,7 @@ pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
         let (own, other) = (owners.version(), wanted.version);
         return Err(format!("the cluster files differ: version {own} there, {other} here"));
     }
+    node.check_newest(owners.version())?;
     if node.phase() != Phase::Serving {
         return Err("the node is starting or stopping".to_owned());
     }
@@ -203,6 +204,7 @@ async fn take_now<P: Platform>(
     if owners.version() != take.version {
         return Err("the cluster files differ".to_owned());
     }
+    node.check_newest(owners.version())?;
     if let Some((bucket, _)) = take.buckets.iter().find(|(_, owner)| !node.is_own(owner.shard)) {
         return Err(format!("bucket {bucket} is meant for a shard of another node"));
     }

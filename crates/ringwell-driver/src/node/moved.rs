@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use ringwell_directory::Owner;
 
 use super::Node;
+use crate::canary::{Bug, planted};
 
 impl Node {
     /// Returns the buckets that this node may have served although they already belonged to another
@@ -50,6 +52,27 @@ impl Node {
     /// Marks buckets as returned; see [`Self::is_returned`].
     pub fn add_returned(&self, buckets: &[u16]) {
         self.returned.write().unwrap_or_else(PoisonError::into_inner).extend(buckets);
+    }
+
+    /// Records the version of the map that another node uses.
+    pub fn note_version(&self, version: u64) {
+        self.newest_version.fetch_max(version, Ordering::Relaxed);
+    }
+
+    /// Checks that no other node has reported a newer version of the map than `own`. Otherwise,
+    /// this node must not take buckets, because they may belong to another node by now.
+    ///
+    /// # Errors
+    /// The reason, as text for the operator.
+    pub fn check_newest(&self, own: u64) -> Result<(), String> {
+        let newest = self.newest_version.load(Ordering::Relaxed);
+        if newest <= own || planted(Bug::NewerMapIgnored) {
+            return Ok(());
+        }
+        Err(format!(
+            "restart that node first: its cluster file has version {own}, but another node \
+            uses version {newest}"
+        ))
     }
 
     /// Adds buckets that belong to this node only according to other nodes. Returns whether any of

@@ -134,9 +134,9 @@ impl Identity {
         }
     }
 
-    /// Chooses a new random name and stores it durably. Used for data that is a copy. After that,
-    /// no other data with the old name may be served. `journals` are recorded as the journals of
-    /// this data.
+    /// Chooses a new random name and stores it durably. Used for data that is a copy: the other
+    /// nodes then detect any copy that still has the old name. `journals` are recorded as the
+    /// journals of this data.
     ///
     /// # Errors
     /// [`FileError`]

@@ -573,6 +573,7 @@ pub(crate) async fn append<P: Platform>(
         ask = match ask {
             Ask::ReadBefore => appending.before(log.read(n - 1).await),
             Ask::ReadEnds => appending.ends(log.ends().await),
+            Ask::ChangeLeader => appending.changed_leader(log.change_leader().await),
             #[cfg(canary)]
             Ask::Append if crate::canary::planted(crate::Bug::MessageId) => {
                 let id = message_id(author, &message);

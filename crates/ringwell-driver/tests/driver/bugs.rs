@@ -5,9 +5,9 @@ use std::panic::catch_unwind;
 use ringwell_driver::Bug;
 use ringwell_driver::canary::plant;
 
-use crate::{arrivals, changes, disk, holder, moves_back, snapshots, witness};
+use crate::{appends, arrivals, changes, disk, holder, moves_back, slow_start, snapshots, witness};
 
-const FOUND_BY: [(Bug, fn()); 15] = [
+const FOUND_BY: [(Bug, fn()); 17] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -19,6 +19,11 @@ const FOUND_BY: [(Bug, fn()); 15] = [
         disk::copies_of_old_records_are_flushed_before_the_originals_are_dropped,
     ),
     (Bug::FoundNamesUnflushed, disk::a_startup_makes_the_files_that_it_finds_durable),
+    (
+        Bug::HiddenIgnored,
+        appends::another_server_leads_if_the_leader_lacks_the_message_at_this_place,
+    ),
+    (Bug::SlowStartIgnored, slow_start::a_shard_whose_start_took_long_waits_for_the_newest_list),
     (Bug::OwnGapsForgotten, holder::what_was_lost_with_buckets_that_had_moved_in_is_not_kept),
     (Bug::TransitUnreported, changes::a_number_of_a_pool_in_transit_is_not_free_for_another_pool),
     (Bug::LockoutOutlastsDoubt, changes::a_lockout_that_outlasts_the_hold_of_its_bucket_is_in_doubt),

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
 #![allow(clippy::disallowed_methods, reason = "files are lost, damaged and replaced by hand")]
 
+mod appends;
 mod arrivals;
 mod batch;
 #[cfg(canary)]
@@ -24,6 +25,7 @@ mod pair;
 mod rows;
 mod scatter;
 mod shelf;
+mod slow_start;
 mod slow_store;
 mod snapshots;
 mod support;

@@ -560,11 +560,11 @@ fn record_taken(side: &Side, bucket: u16) {
 }
 
 #[test]
-fn owners_of_another_version_of_the_cluster_file_count_only_at_a_start() {
+fn owners_of_a_newer_version_of_the_cluster_file_are_believed() {
     for (version, phase, is_believed) in [
         (1, Phase::Serving, true),
         (1, Phase::Starting, true),
-        (2, Phase::Serving, false),
+        (2, Phase::Serving, true),
         (2, Phase::Starting, true),
         (0, Phase::Serving, false),
         (0, Phase::Starting, false),

@@ -81,3 +81,20 @@ pub fn buckets_that_come_back_to_older_data_bring_lockouts_and_answers() {
         }
     });
 }
+
+/// By the newer version, the buckets may belong to a third node.
+#[test]
+fn no_bucket_moves_to_a_node_that_has_heard_of_a_newer_version_of_the_map() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let mut owners = serde_json::to_value(b.node.owners().unwrap()).unwrap();
+        owners["version"] = 2.into();
+        let newer = serde_json::json!({ "owners": owners }).to_string();
+        b.answer(Path::Owners, newer.into()).await.unwrap();
+        let refused = moves::give(&platform, &a.node, &a.peers, buckets(&pair), 2).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("another node uses version 2"), "{refused}");
+    });
+}

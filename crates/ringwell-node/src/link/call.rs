@@ -119,7 +119,7 @@ impl Calls {
                 },
             }
         };
-        self.clocks.compare(response.headers(), begun.elapsed());
+        self.clocks.compare(response.headers(), begun.elapsed(), path == Path::Attribution);
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(lost)?.to_bytes();
@@ -240,6 +240,10 @@ impl Net for HttpNet {
             }
             answered
         }
+    }
+
+    fn clock_ahead_ms(&self) -> i64 {
+        self.0.clocks.estimate_ms()
     }
 
     fn close(&self) {

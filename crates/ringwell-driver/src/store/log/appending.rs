@@ -32,6 +32,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// measured was 18 s.
 pub(crate) const STALE_MAX: Duration = Duration::from_secs(25);
 
+/// The time for which a leader may report that it has a message and yet not return it. After that,
+/// another server is asked to lead.
+const HIDDEN_MAX: Duration = Duration::from_secs(2);
+
 /// A message that is being appended to a log.
 #[derive(Debug)]
 pub struct Appending {
@@ -49,6 +53,9 @@ pub struct Appending {
     is_missing: bool,
     /// The time for which the preceding message has been missing.
     missing: Duration,
+    /// The time for which the log has refused the message because its place is taken, although the
+    /// leader returns no message for that place.
+    hidden: Duration,
 }
 
 /// The message before the one that is being appended.
@@ -71,6 +78,8 @@ pub enum Ask {
     ReadBefore,
     /// Read the range of the log, and pass the answer to [`Appending::ends`].
     ReadEnds,
+    /// Ask another server to lead, and pass the answer to [`Appending::changed_leader`].
+    ChangeLeader,
     /// Send the message, and pass the answer to [`Appending::appended`].
     Append,
     /// Read the message's place, and pass the answer to [`Appending::read`].
@@ -112,6 +121,7 @@ impl Appending {
             is_before_own: false,
             is_missing: false,
             missing: Duration::ZERO,
+            hidden: Duration::ZERO,
         };
         (appending, Ask::Append)
     }
@@ -165,9 +175,22 @@ impl Appending {
             && (!self.is_before_own || author.incarnation == self.author.incarnation)
     }
 
-    /// Processes the range of the log, which was read because the preceding message is missing.
+    /// Processes the range of the log, which was read because the preceding message is missing, or
+    /// because the message at the place of this one is.
     #[must_use]
     pub fn ends(&mut self, answer: Result<Range<u64>, Unreached>) -> Ask {
+        if self.hidden >= HIDDEN_MAX {
+            self.hidden = Duration::ZERO;
+            return match answer {
+                Ok(ends) if ends.start > self.n => Ask::Done(Fate::Failed(format!(
+                    "the log no longer contains message {}, which another process has written",
+                    self.n
+                ))),
+                // A message that is in the log is missing only from the leader's copy.
+                Ok(ends) if ends.end > self.n && !planted(Bug::HiddenIgnored) => Ask::ChangeLeader,
+                Ok(_) | Err(_) => self.pause(),
+            };
+        }
         match answer {
             // All messages before this one were dropped with old history.
             Ok(ends) if ends.start >= self.n => Ask::Append,
@@ -201,8 +224,23 @@ impl Appending {
     /// Processes the answer to a read of the message's place.
     #[must_use]
     pub fn read(&mut self, answer: Result<Option<Bytes>, Unreached>) -> Ask {
-        let Ok(Some(there)) = answer else { return self.pause() };
-        Ask::Done(if there == self.message { Fate::Stored } else { self.judge(&there) })
+        match answer {
+            Ok(Some(there)) if there == self.message => Ask::Done(Fate::Stored),
+            Ok(Some(there)) => Ask::Done(self.judge(&there)),
+            Ok(None) if self.hidden >= HIDDEN_MAX => Ask::ReadEnds,
+            Ok(None) => {
+                self.hidden += self.pause;
+                self.pause()
+            }
+            Err(_) => self.pause(),
+        }
+    }
+
+    /// Processes the answer to a request that another server should lead. If no other server can
+    /// lead, the request is repeated later.
+    #[must_use]
+    pub fn changed_leader(&mut self, _: Result<(), Unreached>) -> Ask {
+        self.pause()
     }
 
     fn pause(&mut self) -> Ask {

@@ -115,6 +115,7 @@ impl Owner {
             Ask::ReadBefore if is_heard => appending.before(Ok(log.read(n - 1))),
             Ask::ReadBefore => appending.before(Err(Unreached("a test".to_owned()))),
             Ask::ReadEnds => appending.ends(Ok(1..log.stored.len() as u64 + 1)),
+            Ask::ChangeLeader => appending.changed_leader(Ok(())),
             Ask::Pause(_) => appending.paused(),
             Ask::Done(_) => unreachable!(),
         };
