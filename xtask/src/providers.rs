@@ -107,6 +107,7 @@ const PROVIDERS: [Provider; 7] = [
              POST.",
             "The callee sees the called number, because Vonage does not pass on the caller's \
              number.",
+            "Signatures are valid for five minutes, so the server's clock must be right.",
         ],
     },
     Provider {
@@ -180,8 +181,10 @@ impl Provider {
              and Ctrl+D. With the Debian package, use `sudo install -m 600 -o ringwell /dev/stdin \
              /etc/ringwell/main.secret` instead.\n\n\
              \x20  ```sh\n   install -m 600 /dev/stdin main.secret\n   ```\n\n\
-             4. Add the lines below to `ringwell.toml`, and check the file with `ringwell serve \
-             --check` as the server's user. Then send SIGHUP to the server. If the file had no \
+             4. Add the lines below to `ringwell.toml`, and check the file as the server's user with \
+             `ringwell serve --config ringwell.toml --check`. With the Debian package, use \
+             `sudo -u ringwell ringwell serve --config /etc/ringwell/ringwell.toml --check`. Then \
+             send SIGHUP to the server (`sudo systemctl reload ringwell`). If the file had no \
              `[calls]` before, restart the server instead.\n\n\
              \x20  ```toml\n   [calls]\n   listen = \"127.0.0.1:8090\"\n\n\
              \x20  [[calls.account]]\n   name = \"main\"\n   provider = \"{key}\"\n\

@@ -5,6 +5,9 @@ use ringwell_core::{Millis, PromoNumber};
 use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment};
 use ringwell_node::Handle;
 
+/// The largest difference, in milliseconds, between the dates of one allocation in two look-ups.
+const STEP_MAX: u64 = 1_024;
+
 /// Returns the holder of `number` at `at` and the earlier holders, newest first. Returns at most
 /// `most` holders.
 ///
@@ -18,6 +21,7 @@ pub async fn holders(
     most: usize,
 ) -> Result<Vec<ReportedAllocation>, HolderError> {
     let (mut found, mut at) = (Vec::new(), at);
+    let (mut newer, mut step) = (None, 1);
     while found.len() < most {
         let past = match node.holder(number, at).await {
             Ok(joined) => match joined.lacks().filter(|_| found.is_empty()) {
@@ -43,6 +47,13 @@ pub async fn holders(
             (None, Some(missing)) if found.is_empty() => return Err(gap(missing)),
             (None, _) => break,
         };
+        // If the clocks of two nodes differ, two look-ups may date one allocation differently.
+        if newer == Some(held.allocated_at) && step < STEP_MAX {
+            step *= 4;
+            at = Millis(at.0.saturating_sub(step));
+            continue;
+        }
+        (newer, step) = (Some(held.allocated_at), 1);
         at = Millis(held.allocated_wall.0.saturating_sub(1));
         found.push(ReportedAllocation {
             pool: held.pool,

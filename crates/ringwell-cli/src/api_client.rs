@@ -28,6 +28,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use crate::environment::variable;
+use crate::print::print_note;
 
 /// A server that accepts no connection within this time is considered unreachable.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -35,6 +36,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// If a server takes longer than this to answer a request, the answer is considered lost. The limit
 /// is high because moving many buckets takes seconds.
 const ANSWER_MAX: Duration = Duration::from_mins(2);
+/// The time after which the client says that it is still waiting.
+const WAIT_SILENT: Duration = Duration::from_secs(5);
 
 /// A server that does not report its health within this time is considered hung.
 const HEALTH_MAX: Duration = Duration::from_secs(3);
@@ -107,8 +110,9 @@ pub(crate) struct Access {
 pub(crate) enum ApiError {
     /// No server accepts connections at the address. The request was not sent.
     NotThere { url: Url, reason: String },
-    /// The connection ended, or no answer came in time. The request may have been carried out.
-    Lost { url: Url, reason: String },
+    /// The connection ended, or no answer came in time. Unless `is_read` is set, the request may
+    /// have been carried out.
+    Lost { url: Url, reason: String, is_read: bool },
     /// The server refused the request.
     Refused { url: Url, status: StatusCode, detail: String, has_token: bool },
 }
@@ -125,7 +129,10 @@ impl fmt::Display for ApiError {
                     listens on this address"
                 )
             }
-            Self::Lost { url, reason } => write!(
+            Self::Lost { url, reason, is_read: true } => {
+                write!(f, "no usable answer from {url}: {reason}. Try again")
+            }
+            Self::Lost { url, reason, is_read: false } => write!(
                 f,
                 "no usable answer from {url}: {reason}. The request may have taken effect: check \
                  before you repeat it"
@@ -230,6 +237,7 @@ impl ApiClient {
     }
 
     fn call(&self, url: &Url, method: Method, path: &str, body: Bytes) -> Result<Value, ApiError> {
+        let is_read = method == Method::GET;
         let (status, body) = self.send(url, method, path, ("application/json", body))?;
         let json: Option<Value> = serde_json::from_slice(&body).ok();
         if status == StatusCode::NO_CONTENT {
@@ -237,7 +245,7 @@ impl ApiClient {
         }
         if status.is_success() {
             let reason = "the server's answer is not JSON".to_owned();
-            return json.ok_or_else(|| ApiError::Lost { url: url.clone(), reason });
+            return json.ok_or_else(|| ApiError::Lost { url: url.clone(), reason, is_read });
         }
         let detail = json.and_then(|json| Some(json.get("detail")?.as_str()?.to_owned()));
         let (url, detail) = (url.clone(), detail.unwrap_or_default());
@@ -277,7 +285,8 @@ impl ApiClient {
         (kind, body): (&'static str, Bytes),
         more: HeaderMap,
     ) -> Result<(StatusCode, Bytes), ApiError> {
-        let lost = |reason: String| ApiError::Lost { url: url.clone(), reason };
+        let is_read = method == Method::GET;
+        let lost = |reason: String| ApiError::Lost { url: url.clone(), reason, is_read };
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().map_err(|_| lost("bad path".to_owned()))?;
@@ -293,8 +302,21 @@ impl ApiClient {
                 Ok(Err(error)) => return Err(not_there(url, &error)),
                 Err(_) => return Err(not_there(url, &"no connection within 5 seconds")),
             };
-            let answering = timeout(self.answer_max, exchange(stream, request)).await;
-            let answered = answering.map_err(|_| lost("no answer came in time".to_owned()))?;
+            let mut answering = std::pin::pin!(exchange(stream, request));
+            let soon = WAIT_SILENT.min(self.answer_max);
+            let answered = match timeout(soon, answering.as_mut()).await {
+                Err(_) if soon < self.answer_max => {
+                    let left = self.answer_max.saturating_sub(soon);
+                    print_note(format_args!(
+                        "{url} has not answered for {} s: waiting up to {} s more",
+                        soon.as_secs(),
+                        left.as_secs()
+                    ));
+                    timeout(left, answering).await
+                }
+                answered => answered,
+            };
+            let answered = answered.map_err(|_| lost("no answer came in time".to_owned()))?;
             answered.map_err(|error| lost(error.to_string()))
         })
     }

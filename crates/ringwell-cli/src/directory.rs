@@ -96,7 +96,8 @@ pub(crate) fn open(
     };
     let read = || {
         runtime.block_on(async {
-            let store = Store::open(&location).await?.with_inventory(config.inventory.clone());
+            let store = Store::open(&location).await?.with_clocks(config.clock_skew_max);
+            let store = store.with_inventory(config.inventory.clone());
             import(&store, of_file).await?;
             let loaded = store.load_all().await?;
             // The version must be confirmed before the first number is handed out, so that no other

@@ -18,6 +18,11 @@ pub(crate) fn print_error(text: impl Display) {
     let _ = writeln!(io::stderr(), "error: {text}");
 }
 
+/// Writes a line about a command in progress to stderr, as for [`print_error`].
+pub(crate) fn print_note(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Formats a count, such as `1 call` or `2 calls`.
 pub(crate) fn counted(count: u64, of: &str) -> String {
     format!("{count} {of}{}", if count == 1 { "" } else { "s" })

@@ -189,7 +189,7 @@ impl<'s, 'i> Section<'s, 'i> {
             None => (self.offset, DeTable::new()),
             Some((span, DeValue::Table(table))) => (span.start, table),
             Some((span, other)) => {
-                let hint = format!("write [{field}] on a separate line");
+                let hint = format!("write [{}] on a separate line", self.header(field));
                 self.fault(field, wrong_type("a table", &other).hint(hint));
                 (span.start, DeTable::new())
             }
@@ -199,7 +199,8 @@ impl<'s, 'i> Section<'s, 'i> {
 
     /// The tables in the list `field`.
     pub(super) fn sections(&mut self, field: &'static str) -> Vec<Section<'s, 'i>> {
-        let hint = || format!("write [[{field}]] on a separate line");
+        let header = self.header(field);
+        let hint = || format!("write [[{header}]] on a separate line");
         let values = match self.take_value(field).map(Spanned::into_inner) {
             None => return Vec::new(),
             Some(DeValue::Array(values)) => values,
@@ -252,6 +253,13 @@ impl<'s, 'i> Section<'s, 'i> {
     /// The field with its enclosing tables, as in `ring_pool[2].lifetime`.
     pub(super) fn full_name(&self, field: &str) -> String {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
+    }
+
+    /// The name in the header of the table `field`, as in `[[site.swap]]`: without indices.
+    fn header(&self, field: &str) -> String {
+        let name = self.full_name(field);
+        let parts = name.split('.').map(|part| part.split('[').next().unwrap_or_default());
+        parts.collect::<Vec<_>>().join(".")
     }
 
     fn take_value(&mut self, field: &'static str) -> Option<Spanned<DeValue<'i>>> {

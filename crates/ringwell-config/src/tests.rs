@@ -277,6 +277,11 @@ ringwell.toml:15: ring_pool[0].lifetime: must be text, is a date; write it in qu
         "ringwell.toml:2: ring_pool[0]: must be a table, is a number; \
          write [[ring_pool]] on a separate line\n",
     );
+    check(
+        &format!("{GOOD}\n[calls]\nlisten = \"127.0.0.1:8090\"\ndestination = 3\n"),
+        "ringwell.toml:12: calls.destination: must be a list of tables, is a number; \
+         write [[calls.destination]] on a separate line\n",
+    );
 }
 
 #[test]

@@ -466,23 +466,23 @@ async fn hold_on_all_shards(node: &Node, peers: &Peers) {
     }
 }
 
-/// Runs after `shard` was suspended. Holds those of its pools whose free numbers are now in pools
-/// of other nodes or are locked there. Does not wait for unreachable nodes. `free` returns the
-/// numbers that are not locked in the shard.
+/// After a suspension of `shard`, holds its pools with numbers that are locked or in pools on other
+/// reachable nodes. `free` omits numbers that are locked here. Returns whether any are in pools.
 pub(crate) async fn confirm<P: Platform>(
     platform: &P,
     node: &Node,
     peers: &Peers,
     shard: u16,
     free: impl AsyncFn(&[NumberRange]) -> Vec<NumberRange>,
-) {
-    let Some(owners) = node.owners() else { return };
+) -> bool {
+    let Some(owners) = node.owners() else { return false };
     let _one = node.changes.lock().await;
     let directory = node.directory();
-    let whole = directory.pools_of(shard).map(|pool| (pool.id(), pool.numbers().to_vec()));
-    let whole: Vec<_> = whole.collect();
+    let mut whole = Vec::new();
+    whole.extend(directory.pools_of(shard).map(|pool| (pool.id(), pool.numbers().to_vec())));
     let mut nodes = others(node);
     let left = ask_others(platform, &mut nodes, peers, &whole, false).await;
+    let are_elsewhere = left.iter().any(|it| it.left.is_none());
     let mut pools = Vec::new();
     for ((pool, numbers), Elsewhere { left, .. }) in whole.into_iter().zip(left) {
         if left.is_none_or(|left| left == Millis::ZERO) {
@@ -496,11 +496,12 @@ pub(crate) async fn confirm<P: Platform>(
     }
     let rule = Rule { nodes, counts_silent: false, are_doubted: false };
     if !hold_pools(platform, node, peers, &pools, rule).await {
-        return;
+        return are_elsewhere;
     }
     // A missing result is ignored: a shard that has ended hands out no numbers.
     let _ = ask(peers, shard, Step::HoldBuckets(node.bucket_holds())).await;
     record(platform, node, &owners, "the times until which pools overflow").await;
+    are_elsewhere
 }
 
 /// Holds the pools of these buckets for as long as their numbers may be locked on a node that

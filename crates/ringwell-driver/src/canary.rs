@@ -284,8 +284,9 @@ bugs! {
     /// A shard that received a number dates the allocation by the number's arrival, even if the
     /// shard that made the allocation answers too.
     ArrivalsDated "arrivals-dated";
-    /// A shard does not confirm its pools after a startup that took long.
-    SlowStartIgnored "slow-start-ignored";
+    /// A shard that was suspended hands out numbers again although they are now in pools of another
+    /// node's list.
+    ConflictIgnored "conflict-ignored";
     /// If the leader of a log refuses a message because its place is taken, but has no message for
     /// that place, the other servers are never asked for that message.
     HiddenIgnored "hidden-ignored";

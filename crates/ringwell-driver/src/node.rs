@@ -15,7 +15,6 @@ use ringwell_journal::{Durability, Noted};
 use ringwell_wire::Limits;
 use tokio::sync::Notify;
 
-use crate::canary::{Bug, planted};
 use crate::lifetimes::Lifetimes;
 use crate::lists::Lists;
 use crate::membership::Membership;
@@ -136,8 +135,6 @@ pub struct Begun {
     /// Until this time, a number that enters a pool may be locked by an allocation that is missing
     /// from this data directory.
     pub unknown_until: Millis,
-    /// The time since boot at which the list of pools was read; `None` if it was read just now.
-    pub listed_at: Option<Duration>,
 }
 
 /// Faults that tests inject.
@@ -415,13 +412,6 @@ impl Node {
     #[must_use]
     pub fn with_drills(self, drills: Drills) -> Self {
         Self { drills, ..self }
-    }
-
-    /// Returns how long before `now`, a time since boot, the directory was read at startup.
-    #[must_use]
-    pub(crate) fn age_of_list(&self, now: Duration) -> Duration {
-        let known = self.begun.listed_at.filter(|_| !planted(Bug::SlowStartIgnored));
-        known.map_or(Duration::ZERO, |at| now.saturating_sub(at))
     }
 
     /// Panics if a test has selected this request.

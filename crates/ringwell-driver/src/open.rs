@@ -186,7 +186,6 @@ impl<F: Files> Begun<F> {
             abandoned: take(&mut self.abandoned),
             boot: self.boot,
             unknown_until: self.unknown_until,
-            listed_at: None,
         }
     }
 }

@@ -5,10 +5,10 @@
 //! with its old list of pools and hand out the same numbers. A shard therefore checks the clock
 //! every second ([`TURN`]), and may serve only within [`STILL_MAX`] of its last check. After that,
 //! its rows overflow until the list has been read again from its source and the other nodes have
-//! been asked about the numbers. The same applies if the startup took longer than [`STILL_MAX`]
-//! after the list was read. If the source or a node does not answer within its time limit, the
+//! been asked about the numbers. If the source or a node does not answer within its time limit, the
 //! shard continues without that answer. Source: docs/spec/cluster.md, "A suspended node".
 
+use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,9 +39,8 @@ pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
     if !arrivals::has_others(&shard.node) || planted(Bug::StandstillIgnored) {
         return;
     }
-    let startup = shard.node.age_of_list(shard.platform.boot_time());
-    let startup = Millis(u64::try_from(startup.as_millis()).unwrap_or(u64::MAX));
-    let mut confirmed = Millis(shard.now().0.saturating_sub(startup.0));
+    let mut confirmed = shard.now();
+    let conflict_at = Cell::new(None);
     loop {
         let until = confirmed + STILL_MAX;
         shard.engine.borrow_mut().serve_until(until);
@@ -49,7 +48,9 @@ pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
             shard.platform.sleep_until(shard.platform.moment() + TURN).await;
         }
         if shard.now() > until {
-            while !took_turns(&shard, confirm(&shard)).await {}
+            while !took_turns(&shard, confirm(&shard, &conflict_at)).await {}
+        } else if conflict_at.get().is_some_and(|at| shard.now() >= at + LIST_SPREAD) {
+            ask_others(&shard, &conflict_at).await;
         }
         confirmed = shard.now();
     }
@@ -71,13 +72,13 @@ async fn took_turns<P: Platform>(shard: &Shard<P>, work: impl Future<Output = ()
     }
 }
 
-async fn confirm<P: Platform>(shard: &Shard<P>) {
+async fn confirm<P: Platform>(shard: &Shard<P>, conflict_at: &Cell<Option<Millis>>) {
     tracing::warn!(
         shard = shard.id,
-        "this shard stalled, or its start took long: its rows get overflow numbers until the list \
-         of pools has been reloaded and the other nodes have been asked about its numbers"
+        "this shard stalled: its rows get overflow numbers until the list of pools has been \
+         reloaded and the other nodes have been asked about its numbers"
     );
-    let Shard { platform, node, peers, .. } = shard;
+    let Shard { platform, node, .. } = shard;
     let request = node.rereads.ask();
     if platform.within(LIST_PATIENCE, node.rereads.wait(request)).await.is_none() {
         tracing::warn!(
@@ -85,12 +86,34 @@ async fn confirm<P: Platform>(shard: &Shard<P>) {
             "the list of pools could not be reloaded: the shard continues with the current list"
         );
     }
+    ask_others(shard, conflict_at).await;
+    if conflict_at.get().is_none() {
+        tracing::info!(
+            shard = shard.id,
+            "the shard's pools are confirmed: numbers are handed out again"
+        );
+    }
+}
+
+/// Asks the other nodes about the shard's numbers, and holds pools if necessary. As long as numbers
+/// are in pools of other nodes, one of the lists is outdated: sets `conflict_at`, so that the nodes
+/// are asked again before the hold ends.
+async fn ask_others<P: Platform>(shard: &Shard<P>, conflict_at: &Cell<Option<Millis>>) {
+    let Shard { platform, node, peers, .. } = shard;
     let free = async |numbers: &[NumberRange]| free_numbers(shard, numbers).await;
-    arrivals::confirm(platform, node, peers, shard.id, free).await;
-    tracing::info!(
-        shard = shard.id,
-        "the shard's pools are confirmed: numbers are handed out again"
-    );
+    let are_elsewhere = arrivals::confirm(platform, node, peers, shard.id, free).await;
+    let are_elsewhere = are_elsewhere && !planted(Bug::ConflictIgnored);
+    let had = conflict_at.replace(are_elsewhere.then(|| shard.now())).is_some();
+    if are_elsewhere && !had {
+        tracing::error!(
+            shard = shard.id,
+            "numbers of this shard's pools are in pools of another node's list: these pools hand \
+             out only overflow numbers until the lists agree. Copy the newest list of pools to all \
+             nodes, and send SIGHUP to each of them"
+        );
+    } else if had && !are_elsewhere {
+        tracing::info!(shard = shard.id, "the lists of pools agree again");
+    }
 }
 
 /// Returns `numbers` without those that are locked in this shard.

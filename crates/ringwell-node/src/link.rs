@@ -3,7 +3,7 @@
 //! returned to clients.
 
 mod call;
-mod clocks;
+pub(crate) mod clocks;
 pub(crate) mod serve;
 pub(crate) mod tls;
 
@@ -27,6 +27,7 @@ pub(crate) fn ways(server: &Server, caller: u16, peers: &mut Peers) -> Vec<Way<T
     let known = RefCell::new(BTreeSet::new());
     to_others(&Tokio, node, caller, peers, |neighbour| {
         let warns = is_first && known.borrow_mut().insert(neighbour.node.clone());
-        HttpNet(Rc::new(Calls::new(node, neighbour, server.links.clone(), warns)))
+        let clocks = (warns, &server.clocks);
+        HttpNet(Rc::new(Calls::new(node, neighbour, server.links.clone(), clocks)))
     })
 }

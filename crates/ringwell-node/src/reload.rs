@@ -8,9 +8,10 @@ use crate::platform::Tokio;
 use crate::run::Directories;
 use crate::server::Server;
 use crate::site;
-use ringwell_driver::Platform;
 use ringwell_driver::change::{self, ChangeError};
+use ringwell_driver::node::Node;
 use ringwell_driver::queue::Peers;
+use ringwell_driver::{Moment, Platform};
 
 /// Reads the configuration again, including the pools, and applies it. If the configuration cannot
 /// be read or is invalid, this is logged and nothing is changed.
@@ -41,19 +42,20 @@ pub(crate) async fn again(
     let _one = node.changes.lock().await;
     match change::apply(&Tokio, node, peers, move |before| before.replace(read.pools())).await {
         Ok(next) => {
+            let mut what = "pools, web sites, [calls] and management tokens";
             if let Err(error) = site::serve(server, sites) {
                 tracing::error!(
                     %error,
                     "{cause}: cannot apply the new web sites: the previous ones stay in use"
                 );
+                what = "pools, [calls] and management tokens";
             }
             server.application.iter().for_each(|application| application.disown_all());
             tracing::info!(
                 version = next.version(),
                 ring_pools = next.pool_count(),
                 numbers = next.number_count(),
-                "{cause}: pools, web sites, [calls] and management tokens were reloaded; other \
-                 settings require a restart"
+                "{cause}: {what} were reloaded; other settings require a restart"
             );
         }
         Err(ChangeError::Rules(faults)) => refuse(&faults, cause),
@@ -65,6 +67,36 @@ pub(crate) async fn again(
 
 /// The interval between two checks of whether the database has been read.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
+
+/// The time limit for the reload after the wait as a standby.
+const REFRESH_MAX: Duration = Duration::from_secs(5);
+
+/// Reads the configuration again before the node accepts clients, because it may have changed while
+/// this process was a standby. If the pools are in a database, waits until they have been read from
+/// there.
+pub(crate) async fn refresh(server: &Arc<Server>, peers: &Peers, directories: &mut Directories) {
+    let (node, asked) = (&server.node, Tokio.moment());
+    let request = *node.rereads.asked().borrow();
+    again(server, peers, directories, "after the wait as a standby").await;
+    if directories.reload.is_none()
+        && Tokio.within(REFRESH_MAX, read_since(node, asked)).await.is_none()
+    {
+        tracing::warn!(
+            "the database with the pools does not answer: until it does, the pools are served that \
+             were read at the beginning of the wait as a standby"
+        );
+        return;
+    }
+    node.rereads.finish(request);
+}
+
+/// Waits until the pools have been read from the database after `asked`.
+async fn read_since(node: &Node, asked: Moment) {
+    let is_read = |now: Moment| node.directory_age(now).is_some_and(|age| age < now.since(asked));
+    while !is_read(Tokio.moment()) {
+        tokio::time::sleep(CHECK_EVERY).await;
+    }
+}
 
 /// Reads the pools again, because a shard was suspended and may have missed a change. If the pools
 /// are in a database, this function waits until they have been read from there.
@@ -81,17 +113,12 @@ pub(crate) async fn confirm(
     }
     let server = Arc::clone(server);
     tokio::spawn(async move {
-        let node = &server.node;
         // Waits for two reads of the database, because the first may have been in progress while
         // the process was suspended.
         for _ in 0..2 {
-            let asked = Tokio.moment();
-            let is_read = |now| node.directory_age(now).is_some_and(|age| age < now.since(asked));
-            while !is_read(Tokio.moment()) {
-                tokio::time::sleep(CHECK_EVERY).await;
-            }
+            read_since(&server.node, Tokio.moment()).await;
         }
-        node.rereads.finish(request);
+        server.node.rereads.finish(request);
     });
 }
 
@@ -102,6 +129,6 @@ fn refuse(faults: &[ringwell_directory::Fault], cause: &str) {
     tracing::error!(
         faults = faults.len(),
         "{cause}: the configuration has errors: pools, web sites, [calls] and management tokens \
-         are unchanged"
+         are unchanged. Correct the configuration, then send SIGHUP"
     );
 }

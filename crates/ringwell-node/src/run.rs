@@ -38,7 +38,7 @@ use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{Either, LastOwner, Logs, Memory};
 use ringwell_driver::{life, moves, standstill, witness, writer};
 use ringwell_os::Clock;
-use ringwell_os::clock::{boot_time, reading};
+use ringwell_os::clock::reading;
 
 /// The stages of a shard's life, in order. The node moves its shards from stage to stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,12 +93,6 @@ pub struct Directories {
     pub hung_up: Arc<AtomicBool>,
 }
 
-impl Directories {
-    fn can_reload(&self) -> bool {
-        self.reload.is_some() || self.reload_settings.is_some()
-    }
-}
-
 /// Called once with the bound addresses, as soon as the node answers requests.
 pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
 
@@ -115,7 +109,6 @@ pub fn serve(
     logs: Option<&dyn Logs>,
     on_ready: OnReady,
 ) -> Result<(), ServeError> {
-    let listed_at = boot_time();
     let durability = match config.durability {
         ringwell_config::Durability::Disk => Durability::Disk,
         ringwell_config::Durability::Os => Durability::Os,
@@ -126,6 +119,9 @@ pub fn serve(
     config.limits.connections =
         descriptors::room_for(config.limits.connections, directory.shards());
     let mut settings = disk::Settings::of(&config, &directory, durability);
+    // Read before a wait as a standby, so that a certificate that becomes unusable meanwhile does
+    // not prevent the take-over.
+    let secure = config.tls.as_ref().map(Secure::begin).transpose()?;
     let last_owner = logs::prepare(logs, &config, member, &mut settings)?;
     let _lock = match durability {
         Durability::Memory => None,
@@ -144,8 +140,8 @@ pub fn serve(
             config,
             directory,
             (membership, owners),
-            (&settings, durability),
-            (logs, last_owner.as_ref(), listed_at),
+            (&settings, durability, secure),
+            (logs, last_owner.as_ref()),
             &channels,
         )?;
     let node = Arc::clone(&server.node);
@@ -156,6 +152,7 @@ pub fn serve(
         if reported.wait_for(Report::Ready, threads.len()).await {
             life::unmark(&OsFiles, &node);
             node.enter(Phase::Serving);
+            follow(&server, &peers, &mut directories).await;
             course.send_replace(Course::Serve);
             tracing::info!(
                 addresses = ?listeners.addresses,
@@ -166,9 +163,6 @@ pub fn serve(
                 numbers = node.directory().number_count(),
                 "serving"
             );
-            if let Some(orders) = directories.orders.take() {
-                tokio::spawn(carry_out(Arc::clone(&server), peers.clone(), orders));
-            }
             on_ready(&listeners.addresses);
             logs::report(logs, &node, clock.clone(), epochs.clone());
             serve_on(&server, &peers, &mut directories, &mut signals, &mut reported).await;
@@ -187,6 +181,17 @@ pub fn serve(
     Ok(())
 }
 
+/// Begins to apply changes to the directory. If this process was a standby, catches up with the
+/// changes since then.
+async fn follow(server: &Arc<Server>, peers: &Peers, directories: &mut Directories) {
+    if let Some(orders) = directories.orders.take() {
+        tokio::spawn(carry_out(Arc::clone(server), peers.clone(), orders));
+    }
+    if logs::stands_by(&server.node.config) {
+        reload::refresh(server, peers, directories).await;
+    }
+}
+
 /// Serves until a signal or another event ends the node.
 async fn serve_on(
     server: &Arc<Server>,
@@ -196,9 +201,9 @@ async fn serve_on(
     reported: &mut Reported,
 ) {
     let mut rereads = server.node.rereads.asked();
-    // The configuration may have changed while this process was a standby.
-    if logs::stands_by(&server.node.config) && directories.can_reload() {
-        reload::again(server, peers, directories, "after the wait as a standby").await;
+    if *rereads.borrow() > 0 {
+        // A shard asked before this task existed.
+        rereads.mark_changed();
     }
     loop {
         tokio::select! {
@@ -247,21 +252,17 @@ fn start_threads(
     config: Config,
     directory: Directory,
     (membership, owners): (Option<Membership>, Option<Owners>),
-    (settings, durability): (&disk::Settings, Durability),
-    (logs, last_owner, listed_at): (Option<&dyn Logs>, Option<&LastOwner>, Duration),
+    (settings, durability, secure): (&disk::Settings, Durability, Option<Secure>),
+    log: (Option<&dyn Logs>, Option<&LastOwner>),
     channels: &Channels,
 ) -> Result<Running, ServeError> {
     let believed = ringwell_driver::open::Believed::of(&config, reading().boot);
     let (membership, tls) = membership.map(|it| (it.member, it.tls)).unzip();
-    let log = (logs, last_owner);
-    let (started, clock, mut begun) =
-        start(&directory, settings, believed, membership.as_ref(), log)?;
-    begun.listed_at = Some(listed_at);
+    let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref(), log)?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
     let epochs = started.iter().map(|started| started.engine.tip().epoch).collect();
     // A shard without pools exists only for its history, and serves no clients.
     let serving = shards.iter().filter(|shard| **shard < directory.shards()).count();
-    let secure = config.tls.as_ref().map(Secure::begin).transpose()?;
     let mut listeners = Listeners::bind(&config.listen, serving)?;
     if let Some(tls) = &config.tls {
         listeners.bind_secure(&tls.listen)?;

@@ -6,6 +6,7 @@ use ringwell_driver::node::{Drills, Node};
 use ringwell_journal::Durability;
 
 use crate::application::Application;
+use crate::link::clocks::Estimates;
 use crate::link::tls::Tls;
 use crate::memory::{Bodies, bodies_bytes};
 use crate::secure::Secure;
@@ -21,6 +22,8 @@ pub(crate) struct Server {
     pub(crate) secure: Option<Secure>,
     /// The TLS settings for links over TCP.
     pub(crate) links: Option<Tls>,
+    /// The differences between the clocks of other machines and this one's.
+    pub(crate) clocks: Estimates,
     /// The memory for the bodies of clients' requests.
     pub(crate) bodies: Bodies,
 }
@@ -35,7 +38,8 @@ impl Server {
         let limits = &config.limits;
         let bodies = limits.bodies_bytes.unwrap_or_else(|| bodies_bytes(limits.body_bytes));
         let bodies = Bodies::new(bodies);
-        Self { node: Arc::clone(node), application, sites, secure, links, bodies }
+        let clocks = Estimates::default();
+        Self { node: Arc::clone(node), application, sites, secure, links, clocks, bodies }
     }
 }
 

@@ -38,7 +38,8 @@ const ELSEWHERE: &[Bug] = &[
     Bug::TwoOfAPool,
     Bug::UndoneEndsDoubt,
     Bug::LeftUndone,
-    Bug::SlowStartIgnored,
+    Bug::ConflictIgnored,
+    Bug::BackWithoutState,
     Bug::HiddenIgnored,
     Bug::DoubtsIgnored,
     Bug::LockCompare,
@@ -90,13 +91,6 @@ const COINCIDENCES: &[Coincidence] = &[
         has_hours: false,
         from: 644,
         rules: &["attribution"],
-    },
-    Coincidence {
-        bug: Bug::BackWithoutState,
-        on: &[Kind::Os, Kind::Power, Kind::Kill, Kind::Stop, Kind::Move],
-        has_hours: false,
-        from: 264,
-        rules: &["forgotten", "double", "another answer"],
     },
     Coincidence {
         bug: Bug::DoubtsStayBehind,

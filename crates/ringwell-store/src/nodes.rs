@@ -56,7 +56,7 @@ impl Store {
         let query = sqlx::query("DELETE FROM nodes WHERE name = $1").bind(node.to_owned());
         let is_known = query.execute(&mut *change.tx).await?.rows_affected() > 0;
         if is_known {
-            settle_at(&mut change.tx, now).await?;
+            settle_at(&mut change.tx, now, change.margin).await?;
             change.log("forget", &format!("node {node}"), None, None).await?;
             change.commit().await?;
         }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{Stream, TryStreamExt};
 use ringwell_config::{Inventory, Site};
@@ -100,9 +101,9 @@ pub struct Numbers {
 }
 
 impl Store {
-    /// The largest difference between the clocks of nodes, plus the longest time that an answer
-    /// takes to reach its client. A number that leaves a rotation waits for its lockout plus this
-    /// margin before it moves elsewhere.
+    /// The smallest margin for the difference between the clocks of nodes, and for the longest time
+    /// that an answer takes to reach its client. A number that leaves a rotation waits for its
+    /// lockout plus the margin before it moves elsewhere.
     pub const MARGIN: Millis = Millis(60_000);
 
     /// Opens the database, and brings its schema up to date.
@@ -113,6 +114,13 @@ impl Store {
         let database = Database::open(location, &schema::DIRECTORY).await?;
         let (inventory, slow_hash) = (Inventory::default(), SlowHash::default());
         Ok(Self { database, margin: Self::MARGIN, inventory, provider: None, slow_hash })
+    }
+
+    /// Returns the same directory, for nodes whose wall clocks are wrong by at most `skew_max` each.
+    #[must_use]
+    pub fn with_clocks(self, skew_max: Duration) -> Self {
+        let apart = u64::try_from((2 * skew_max).as_millis()).unwrap_or(u64::MAX);
+        Self { margin: Self::MARGIN.max(Millis(apart)), ..self }
     }
 
     /// Returns the same directory, with the limits and the provider from `inventory`.
@@ -248,7 +256,7 @@ impl Store {
         );
         let query = query.bind(node.to_owned()).bind(to_db(version, "a version")?);
         query.bind(ms(at)).execute(&mut *tx).await?;
-        settle(&mut tx).await?;
+        settle(&mut tx, self.margin).await?;
         tx.commit().await?;
         Ok(())
     }
@@ -442,13 +450,18 @@ async fn rotations(
 /// Applies the nodes' confirmations to the numbers and pools that wait for them. If all nodes have
 /// confirmed the version in which a number left its rotation, the number cannot have been handed
 /// out since the last confirmation.
-async fn settle(db: &mut AnyConnection) -> Result<(), StoreError> {
+async fn settle(db: &mut AnyConnection, margin: Millis) -> Result<(), StoreError> {
     let row = sqlx::query("SELECT MAX(at_ms) FROM nodes").fetch_one(&mut *db).await?;
     let at = row.try_get::<Option<i64>, _>(0)?.map_or(Millis::ZERO, from_ms);
-    settle_at(db, at).await
+    settle_at(db, at, margin).await
 }
 
-pub(crate) async fn settle_at(db: &mut AnyConnection, at: Millis) -> Result<(), StoreError> {
+/// Like [`settle`], with the time of the last confirmation.
+pub(crate) async fn settle_at(
+    db: &mut AnyConnection,
+    at: Millis,
+    margin: Millis,
+) -> Result<(), StoreError> {
     let query = sqlx::query("SELECT MIN(applied_version) FROM nodes");
     // If there are no nodes, every version counts as confirmed.
     let confirmed = query.fetch_one(&mut *db).await?.try_get::<Option<i64>, _>(0)?;
@@ -463,6 +476,6 @@ pub(crate) async fn settle_at(db: &mut AnyConnection, at: Millis) -> Result<(), 
         "UPDATE ring_pools SET former_version = NULL, \
          former_until_ms = $1 + former_lifetime_ms + $3 WHERE former_version <= $2",
     );
-    query.bind(ms(at)).bind(confirmed).bind(ms(Store::MARGIN)).execute(db).await?;
+    query.bind(ms(at)).bind(confirmed).bind(ms(margin)).execute(db).await?;
     Ok(())
 }

@@ -101,9 +101,10 @@ async fn holders(
         let past = joined.map_err(|error| NoPage::Unavailable(error.to_string()))?.past;
         let Some(held) = past.held else { return Ok((found, past.missing)) };
         let before = Millis(held.allocated_wall.0.saturating_sub(1));
-        let goes_back = before < then;
+        let is_new = found.last().is_none_or(|newer| newer.allocated_at != held.allocated_at);
+        let goes_back = is_new && before < then;
         then = before;
-        found.push(held);
+        found.extend(Some(held).filter(|_| is_new));
         if found.len() >= HOLDERS_MAX || !goes_back {
             return Ok((found, None));
         }

@@ -303,7 +303,8 @@ impl Run {
             Err(error) if !error.is_transient() => {
                 let done: Vec<Job> = self.held.drain(..count).collect();
                 let calls: Vec<String> = done.iter().map(|job| job.change.id()).collect();
-                tracing::error!(%error, ?calls, "a change to a call cannot be stored");
+                tracing::error!(%error, ?calls, "the database refuses a change to a call: \
+                    the change is lost");
                 self.done(&done).await;
             }
             Err(error) => {

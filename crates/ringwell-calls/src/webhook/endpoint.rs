@@ -62,7 +62,7 @@ pub struct Replay {
     pub since: Option<Millis>,
     /// Only events that were written before this time.
     pub until: Option<Millis>,
-    /// The types of events to send. Empty means all types.
+    /// The types of events to send. Empty means the types that the endpoint has selected.
     pub types: Vec<String>,
     /// The id of the only event to send. `None` for all events.
     pub event: Option<String>,
@@ -73,7 +73,8 @@ pub struct Replay {
 /// The deliveries to replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
-    /// Deliveries that were abandoned, or held while the endpoint was disabled.
+    /// Deliveries that were abandoned, held while the endpoint was disabled, or that wait for
+    /// another attempt after a failed one.
     #[default]
     Failed,
     /// All deliveries, including successful ones.
@@ -210,16 +211,17 @@ impl Log {
         now: Millis,
     ) -> Result<Option<u64>, LogError> {
         let mut tx = self.database().write().await?;
-        if !exists(&mut tx, id).await? {
-            return Ok(None);
-        }
+        let Some(selected) = types_of(&mut tx, id).await? else { return Ok(None) };
+        let is_any = !replay.types.is_empty() || replay.event.is_some();
+        let types = if is_any { joined(&replay.types) } else { selected };
         // A test event is replayed only if its id is given.
         let wanted = "at_ms >= $3 AND at_ms < $4 AND ($5 = '' OR $5 LIKE '% ' || type || ' %') \
                       AND ($6 = '' OR id = $6) AND (type <> 'webhook.test' OR $6 <> '')";
         let statement = match replay.which {
             Which::Failed => format!(
                 "UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_ms = $2 \
-                 WHERE endpoint = $1 AND state IN ('failed', 'held') \
+                 WHERE endpoint = $1 \
+                 AND (state IN ('failed', 'held') OR state = 'pending' AND attempts > 0) \
                  AND event IN (SELECT place FROM call_events WHERE {wanted})"
             ),
             Which::All => format!(
@@ -231,12 +233,20 @@ impl Log {
         };
         let query = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(id.to_owned()).bind(ms(now));
         let query = query.bind(replay.since.map_or(0, ms));
-        let query = query.bind(replay.until.map_or(i64::MAX, ms)).bind(joined(&replay.types));
+        let query = query.bind(replay.until.map_or(i64::MAX, ms)).bind(types);
         let query = query.bind(replay.event.clone().unwrap_or_default());
         let count = query.execute(&mut *tx).await?.rows_affected();
         tx.commit().await?;
         Ok(Some(count))
     }
+}
+
+/// Returns the types of events that an endpoint has selected, in the form of [`joined`]. Returns
+/// `None` if the endpoint does not exist.
+async fn types_of(db: &mut AnyConnection, id: &str) -> Result<Option<String>, LogError> {
+    let query = sqlx::query("SELECT types FROM webhook_endpoints WHERE id = $1");
+    let row = query.bind(id.to_owned()).fetch_optional(db).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 
 async fn exists(db: &mut AnyConnection, id: &str) -> Result<bool, LogError> {

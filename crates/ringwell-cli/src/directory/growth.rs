@@ -72,8 +72,11 @@ impl Grower {
             decided = Instant::now();
             log_failure(self.grow(now()).await);
             log_failure(self.fill_short(now()).await);
+            let before = month;
             if let Some(since) = ended(&mut month, now()) {
-                log_failure(self.give_back(now(), since).await);
+                let done = self.give_back(now(), since).await;
+                month = if done.is_err() { before } else { month };
+                log_failure(done);
             }
         }
     }
@@ -140,8 +143,7 @@ impl Grower {
     }
 }
 
-/// Logs a failure. Growth is tried again at the next decision, and the return of unused numbers at
-/// the end of the next month.
+/// Logs a failure. Growth and the return of unused numbers are tried again at the next decision.
 fn log_failure(done: Result<(), StoreError>) {
     if let Err(error) = done {
         tracing::warn!(%error, "ring pools cannot grow or shrink now; trying again later");

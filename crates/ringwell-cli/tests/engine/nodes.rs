@@ -135,10 +135,10 @@ fn a_stopping_node_hands_its_shards_to_its_standby() {
     // by now.
     sleep(Duration::from_secs(5));
     assert!(!waiting.is_finished(), "the owner lives");
-    // Another pool is added while the standby waits.
+    // A pool gets another key while the standby waits.
     for site in &mut nodes.sites {
         let mut pools = site.pools.clone();
-        pools.push(Pool::new(POOLS + 1, NUMBERS, HALF_AN_HOUR));
+        "another-key-of-00001".clone_into(&mut pools[0].key);
         site.write(pools);
     }
     second.reload();
@@ -151,10 +151,6 @@ fn a_stopping_node_hands_its_shards_to_its_standby() {
     nodes.wait_for_all(&second);
     nodes.wait_for_all(&third);
     third.says("after the wait as a standby: pools");
-    third.says(&format!("\"ring_pools\":{}", POOLS + 1));
-    // While the standby waited, numbers may have moved to other nodes.
-    third.says("its start took long");
-    third.says("the shard's pools are confirmed");
     third.stop();
     second.stop();
 }

@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use ringwell_driver::Bug;
 use ringwell_driver::canary::plant;
 
-use crate::{appends, arrivals, changes, disk, holder, moves_back, slow_start, snapshots, witness};
+use crate::{appends, arrivals, changes, conflict, disk, holder, moves_back, snapshots, witness};
 
 const FOUND_BY: [(Bug, fn()); 17] = [
     (
@@ -23,7 +23,7 @@ const FOUND_BY: [(Bug, fn()); 17] = [
         Bug::HiddenIgnored,
         appends::another_server_leads_if_the_leader_lacks_the_message_at_this_place,
     ),
-    (Bug::SlowStartIgnored, slow_start::a_shard_whose_start_took_long_waits_for_the_newest_list),
+    (Bug::ConflictIgnored, conflict::numbers_in_pools_of_another_nodes_list_are_not_handed_out),
     (Bug::OwnGapsForgotten, holder::what_was_lost_with_buckets_that_had_moved_in_is_not_kept),
     (Bug::TransitUnreported, changes::a_number_of_a_pool_in_transit_is_not_free_for_another_pool),
     (Bug::LockoutOutlastsDoubt, changes::a_lockout_that_outlasts_the_hold_of_its_bucket_is_in_doubt),

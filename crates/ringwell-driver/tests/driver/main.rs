@@ -12,6 +12,7 @@ mod batch;
 #[cfg(canary)]
 mod bugs;
 mod changes;
+mod conflict;
 mod disk;
 mod follow;
 mod holder;
@@ -25,7 +26,6 @@ mod pair;
 mod rows;
 mod scatter;
 mod shelf;
-mod slow_start;
 mod slow_store;
 mod snapshots;
 mod support;

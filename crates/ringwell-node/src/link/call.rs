@@ -24,7 +24,7 @@ use ringwell_driver::membership::{Membership, Neighbour};
 use ringwell_driver::platform::NetStats;
 use ringwell_driver::{Net, Path, Traced, Trouble};
 
-use super::clocks::Clocks;
+use super::clocks::{Clocks, Estimates};
 use super::tls::Tls;
 use crate::platform::spawn;
 use ringwell_driver::node::Node;
@@ -66,7 +66,12 @@ pub(crate) struct Calls {
 impl Calls {
     /// If `warns` is set, this link logs a warning when the other machine's clock differs from this
     /// one's.
-    pub(super) fn new(node: &Node, neighbour: &Neighbour, tls: Option<Tls>, warns: bool) -> Self {
+    pub(super) fn new(
+        node: &Node,
+        neighbour: &Neighbour,
+        tls: Option<Tls>,
+        (warns, estimates): (bool, &Estimates),
+    ) -> Self {
         let secret = node.membership.as_ref().map(Membership::authorization);
         let mut authorization = secret
             .and_then(|secret| HeaderValue::from_maybe_shared(Bytes::from(secret)).ok())
@@ -82,7 +87,7 @@ impl Calls {
             open: Rc::default(),
             connects: Cell::default(),
             latency: RefCell::new(latency_histogram()),
-            clocks: Clocks::new(neighbour.node.clone(), warns),
+            clocks: Clocks::new(neighbour.node.clone(), warns, estimates),
         }
     }
 

@@ -6,6 +6,8 @@
 //! answers.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
@@ -15,6 +17,9 @@ use ringwell_os::clock::{coarse_time, wall_time};
 /// The header with the wall-clock time of the node that answers, in milliseconds. If an answer
 /// lacks this header, as answers from early releases do, no clocks are compared.
 static CLOCK: HeaderName = HeaderName::from_static("ringwell-clock");
+
+/// If the difference changes by more than this and the errors of the estimates, a clock was set.
+const SLACK_MS: u64 = 20;
 
 /// The interval between two comparisons.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
@@ -27,6 +32,39 @@ pub(super) fn show(headers: &mut HeaderMap) {
     headers.insert(&CLOCK, HeaderValue::from(millis(wall_time())));
 }
 
+/// The estimates of all links, by the name of the other node. The links of all threads share one
+/// estimate, because look-ups that are converted differently would return different times for the
+/// same allocation.
+#[derive(Debug, Default)]
+pub(crate) struct Estimates(Mutex<BTreeMap<String, Arc<Mutex<Estimate>>>>);
+
+impl Estimates {
+    pub(super) fn of(&self, node: &str) -> Arc<Mutex<Estimate>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(node.to_owned()).or_default())
+    }
+}
+
+/// The estimated difference between another machine's clock and this one's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Estimate {
+    ahead_ms: i64,
+    /// The largest error of `ahead_ms`.
+    error_ms: i64,
+    is_known: bool,
+}
+
+impl Estimate {
+    /// Replaces the estimate if the new one is more exact, or if a clock has been set since.
+    fn update(&mut self, ahead_ms: i64, error_ms: i64) {
+        let is_set =
+            ahead_ms.abs_diff(self.ahead_ms) > (error_ms + self.error_ms).unsigned_abs() + SLACK_MS;
+        if !self.is_known || is_set || error_ms < self.error_ms {
+            *self = Self { ahead_ms, error_ms, is_known: true };
+        }
+    }
+}
+
 /// The clock of another machine, compared with this machine's clock.
 #[derive(Debug)]
 pub(super) struct Clocks {
@@ -34,15 +72,16 @@ pub(super) struct Clocks {
     /// Whether differences are reported.
     warns: bool,
     ahead_ms: Cell<i64>,
-    estimate_ms: Cell<i64>,
+    estimate: Arc<Mutex<Estimate>>,
     compared_at: Cell<Option<Duration>>,
     reported_at: Cell<Option<Duration>>,
 }
 
 impl Clocks {
-    pub(super) fn new(node: String, warns: bool) -> Self {
-        let (ahead_ms, estimate_ms, compared_at, reported_at) = Default::default();
-        Self { node, warns, ahead_ms, estimate_ms, compared_at, reported_at }
+    pub(super) fn new(node: String, warns: bool, estimates: &Estimates) -> Self {
+        let (ahead_ms, compared_at, reported_at) = Default::default();
+        let estimate = estimates.of(&node);
+        Self { node, warns, ahead_ms, estimate, compared_at, reported_at }
     }
 
     /// Returns by how many milliseconds the other machine's clock is ahead. The result is negative
@@ -54,8 +93,10 @@ impl Clocks {
     /// Returns the best estimate of the difference if the clocks certainly differ, and otherwise
     /// zero.
     pub(super) fn estimate_ms(&self) -> i64 {
-        let is_apart = self.ahead_ms.get().unsigned_abs() >= CLOCK_DIFFERENCE_MIN_MS;
-        if is_apart { self.estimate_ms.get() } else { 0 }
+        let Estimate { ahead_ms, error_ms, .. } =
+            *self.estimate.lock().unwrap_or_else(PoisonError::into_inner);
+        let certain = ahead_ms.unsigned_abs().saturating_sub(error_ms.unsigned_abs());
+        if certain >= CLOCK_DIFFERENCE_MIN_MS { ahead_ms } else { 0 }
     }
 
     /// Compares the time in an answer with this machine's clock. The answer must have arrived just
@@ -76,7 +117,8 @@ impl Clocks {
         self.ahead_ms.set(ahead_ms);
         // The answer was probably sent in the middle of the interval.
         let half = i64::try_from(arrived.saturating_sub(asked) / 2).unwrap_or_default();
-        self.estimate_ms.set(ahead_ms.saturating_add(ahead_ms.signum() * half));
+        let middle = difference(theirs, arrived).saturating_add(half);
+        self.estimate.lock().unwrap_or_else(PoisonError::into_inner).update(middle, half);
         let is_due = |at| now.saturating_sub(at) >= REPORT_EVERY;
         let is_apart = ahead_ms.unsigned_abs() >= CLOCK_DIFFERENCE_MIN_MS;
         if self.warns && is_apart && self.reported_at.get().is_none_or(is_due) {
@@ -100,9 +142,12 @@ fn millis(time: Duration) -> u64 {
 /// Returns how far `theirs` is outside the interval between request and answer. The result is
 /// negative if `theirs` is before the interval.
 fn ahead_ms(theirs: u64, asked: u64, arrived: u64) -> i64 {
-    let difference =
-        |later: u64, earlier: u64| i64::try_from(later.saturating_sub(earlier)).unwrap_or(i64::MAX);
-    difference(theirs, arrived) - difference(asked, theirs)
+    difference(theirs, arrived).max(0) - difference(asked, theirs).max(0)
+}
+
+/// Returns `one` minus `other`.
+fn difference(one: u64, other: u64) -> i64 {
+    one.checked_signed_diff(other).unwrap_or(if one > other { i64::MAX } else { i64::MIN })
 }
 
 #[cfg(test)]

@@ -99,6 +99,11 @@ impl Rig {
 
 impl Server {
     pub(crate) fn start() -> Self {
+        Self::with(5432, "")
+    }
+
+    /// Starts a server on `port`. The commands in `prepare` first prepare the data directory.
+    pub(crate) fn with(port: u16, prepare: &str) -> Self {
         let binaries = binaries();
         let folder = TempDir::new().unwrap().keep();
         let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
@@ -108,12 +113,20 @@ impl Server {
         // The shell stops the server and removes its data when the tests end.
         let script = r#"
             cd "$2" && "$1/initdb" -D data -U ringwell -A trust -E UTF8 > log 2>&1 || exit 1
-            "$1/postgres" -D data -k "$2" -c listen_addresses= -c fsync=off >> log 2>&1 &
+            echo "listen_addresses = ''" >> data/postgresql.conf
+            eval "$3" >> log 2>&1 || exit 1
+            "$1/postgres" -D data -k "$2" -p "$4" -c fsync=off >> log 2>&1 &
             read -r _
             kill -INT $!; wait $!; rm -rf "$2"
         "#;
         let mut shell = Command::new("sh");
-        shell.args(["-c", script, "sh"]).arg(&binaries).arg(&folder).stdin(Stdio::piped());
+        shell
+            .args(["-c", script, "sh"])
+            .arg(&binaries)
+            .arg(&folder)
+            .arg(prepare)
+            .arg(port.to_string())
+            .stdin(Stdio::piped());
         if is_root {
             shell.uid(NOBODY).gid(NOBODY);
         }
@@ -123,7 +136,8 @@ impl Server {
         let started = Instant::now();
         let is_ready = || {
             let mut ask = Command::new(binaries.join("pg_isready"));
-            ask.arg("--quiet").arg("--host").arg(&folder).status().unwrap().success()
+            let of = ["--quiet", "--port", &port.to_string(), "--host"];
+            ask.args(of).arg(&folder).status().unwrap().success()
         };
         while !is_ready() {
             let log = || fs::read_to_string(folder.join("log")).unwrap_or_default();

@@ -100,6 +100,20 @@ async fn ten_attempts_are_made_and_then_the_delivery_has_failed() {
 }
 
 #[tokio::test]
+async fn a_replay_does_not_wait_for_the_next_attempt() {
+    let (log, _folder) = log().await;
+    let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
+    event(&log, "call.started", Millis(0)).await;
+    assert!(run(&log, Millis(0), Millis(4 * HOUR), |_| 500).await > 2);
+    event(&log, "call.completed", Millis(4 * HOUR)).await;
+    let now = Millis(4 * HOUR);
+    let count = log.replay(&made.id, &Replay::default(), now).await.unwrap();
+    assert_eq!(count, Some(1), "the second event has not been sent yet");
+    assert_eq!(run(&log, now, now + Millis(1), |_| 200).await, 2);
+    assert_eq!(states(&log, &made.id).await, (true, 0, 0));
+}
+
+#[tokio::test]
 async fn a_removed_endpoint_is_disabled_at_once() {
     let (log, _folder) = log().await;
     let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
@@ -121,9 +135,11 @@ async fn an_endpoint_gets_the_types_that_it_selected() {
     assert_eq!(run(&log, Millis(0), Millis(1), |_| 200).await, 1);
     assert!(log.test_endpoint(&made.id, Millis(1)).await.unwrap().is_some());
     assert_eq!(run(&log, Millis(1), Millis(2), |_| 200).await, 1);
-    let replay =
-        Replay { types: vec!["call.started".to_owned()], which: Which::All, ..Replay::default() };
-    assert_eq!(log.replay(&made.id, &replay, Millis(2)).await.unwrap(), Some(1));
+    let all = Replay { which: Which::All, ..Replay::default() };
+    assert_eq!(log.replay(&made.id, &all, Millis(2)).await.unwrap(), Some(1));
+    assert_eq!(run(&log, Millis(2), Millis(3), |_| 200).await, 1);
+    let replay = Replay { types: vec!["call.started".to_owned()], ..all };
+    assert_eq!(log.replay(&made.id, &replay, Millis(3)).await.unwrap(), Some(1));
     assert!(log.remove_endpoint(&made.id).await.unwrap());
     assert!(!log.remove_endpoint(&made.id).await.unwrap());
     assert_eq!(log.next_due().await.unwrap(), None);

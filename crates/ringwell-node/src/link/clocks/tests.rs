@@ -1,4 +1,4 @@
-use super::ahead_ms;
+use super::{Estimate, ahead_ms};
 
 #[test]
 fn only_a_certain_difference_counts() {
@@ -16,4 +16,22 @@ fn only_a_certain_difference_counts() {
     }
     // This machine's clock was set back between request and answer.
     assert_eq!(ahead_ms(500, 1_300, 400), 100 - 800);
+}
+
+#[test]
+fn an_estimate_changes_only_if_a_better_one_arrives_or_a_clock_is_set() {
+    let mut estimate = Estimate::default();
+    for (measured, error, expected) in [
+        (3_000, 40, 3_000),
+        (3_030, 60, 3_000),
+        (2_990, 1, 2_990),
+        (2_991, 1, 2_990),
+        (2_970, 30, 2_990),
+        (2_940, 1, 2_940),
+        (-5, 300, -5),
+        (2, 1, 2),
+    ] {
+        estimate.update(measured, error);
+        assert_eq!(estimate.ahead_ms, expected, "{measured} {error}");
+    }
 }
