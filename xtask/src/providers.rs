@@ -137,7 +137,9 @@ const PROVIDERS: [Provider; 7] = [
         fallback: "Configure the switch to connect the call to a default number if it gets no answer \
                    within a second, or a status other than 200.",
         notes: &[
-            "Events and answers: [spec/calls.md](../spec/calls.md), \"The generic provider\".",
+            "Events and answers: [the generic provider](../spec/calls.md#the-generic-provider).",
+            "Requests to try: [a carrier that is not in the list]\
+             (../calls.md#a-carrier-that-is-not-in-the-list).",
             "Kamailio, Asterisk and FreeSWITCH send `POST /v1/sip/route` instead: see \
              [SIP](sip.md).",
         ],
