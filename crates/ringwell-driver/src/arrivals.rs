@@ -478,8 +478,8 @@ pub(crate) async fn confirm<P: Platform>(
     let Some(owners) = node.owners() else { return false };
     let _one = node.changes.lock().await;
     let directory = node.directory();
-    let mut whole = Vec::new();
-    whole.extend(directory.pools_of(shard).map(|pool| (pool.id(), pool.numbers().to_vec())));
+    let whole = directory.pools_of(shard).map(|pool| (pool.id(), pool.numbers().to_vec()));
+    let whole: Vec<_> = whole.collect();
     let mut nodes = others(node);
     let left = ask_others(platform, &mut nodes, peers, &whole, false).await;
     let are_elsewhere = left.iter().any(|it| it.left.is_none());
