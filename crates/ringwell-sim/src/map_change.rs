@@ -12,8 +12,8 @@ use crate::world::{SECOND, World};
 
 impl World {
     /// Moves a pool to another shard with a new map. First the node that loses the pool restarts,
-    /// then the node that gets it; with [`Kind::GainsFirst`], in the opposite order. Does nothing while a move of buckets is in progress, because the
-    /// new map would not include that move.
+    /// then the node that gets it; with [`Kind::GainsFirst`], in the opposite order. Does nothing
+    /// while a move of buckets is in progress, because the new map would not include that move.
     pub(crate) fn change_map(&mut self) {
         let shards = self.cluster.homes.len();
         if self.map_change.is_some() || shards < 2 {
