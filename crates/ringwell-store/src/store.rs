@@ -116,7 +116,7 @@ impl Store {
         Ok(Self { database, margin: Self::MARGIN, inventory, provider: None, slow_hash })
     }
 
-    /// Returns the same directory, for nodes whose wall clocks are wrong by at most `skew_max` each.
+    /// Returns the same directory, for nodes whose wall clocks are wrong by at most `skew_max`.
     #[must_use]
     pub fn with_clocks(self, skew_max: Duration) -> Self {
         let apart = u64::try_from((2 * skew_max).as_millis()).unwrap_or(u64::MAX);
