@@ -3,6 +3,7 @@
 //! A message that one server has lost or damaged is read from another server. Source:
 //! docs/spec/log.md, "Snapshots", "Lost groups".
 
+use std::future::{Future, ready};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ pub(super) async fn begin_copy<F: Files, P: Platform>(
 ) -> Result<(Read<F>, Kept), FollowError> {
     let until = platform.moment() + PATIENCE;
     let mut others = Kept::new();
-    while let Some(mut fetched) = fetch(files, beside, shard, kept, ends)? {
+    while let Some(mut fetched) = fetch(platform, files, beside, shard, kept, ends).await? {
         if begin_at(&mut fetched, platform, log, ends, until).await? {
             return Ok((fetched, others));
         }
@@ -200,14 +201,7 @@ pub(super) async fn ends<P: Platform>(
     log: &impl Log,
     until: Moment,
 ) -> Result<Range<u64>, Unreached> {
-    loop {
-        match log.ends().await {
-            Err(_) if platform.moment() < until => {
-                platform.sleep_until(platform.moment() + PAUSE).await;
-            }
-            answered => return answered,
-        }
-    }
+    answered(platform, until, || log.ends()).await
 }
 
 /// Returns message `n`, or `None` if the log does not have it.
@@ -217,8 +211,26 @@ pub(super) async fn get<P: Platform>(
     n: u64,
     until: Moment,
 ) -> Result<Option<Bytes>, Unreached> {
+    answered(platform, until, || log.read(n)).await
+}
+
+/// Sends a request about the snapshots that are stored beside the log, and repeats it for up to a
+/// minute while the servers do not answer.
+pub(super) async fn answered_beside<P: Platform, T>(
+    platform: &P,
+    request: impl Fn() -> Result<T, Unreached>,
+) -> Result<T, Unreached> {
+    answered(platform, platform.moment() + PATIENCE, || ready(request())).await
+}
+
+/// Repeats a request while the servers do not answer, but not after `until`.
+async fn answered<P: Platform, T, A: Future<Output = Result<T, Unreached>>>(
+    platform: &P,
+    until: Moment,
+    request: impl Fn() -> A,
+) -> Result<T, Unreached> {
     loop {
-        match log.read(n).await {
+        match request().await {
             Err(_) if platform.moment() < until => {
                 platform.sleep_until(platform.moment() + PAUSE).await;
             }

@@ -9,11 +9,12 @@ use std::path::Path;
 
 use ringwell_journal::{Recovered, Snapshot, Tip, Verdict};
 
+use super::beginning::answered_beside;
 use super::follow::{Beside, FollowError};
 use super::read::{KeptIn, Read, load};
+use crate::platform::Platform;
 use crate::store::{
-    Access, FileError, Files, Settings, ShardStore, SnapshotIndex, SnapshotRef, Unreached,
-    write_whole,
+    Access, FileError, Files, Settings, ShardStore, SnapshotIndex, SnapshotRef, write_whole,
 };
 
 /// The file in a shard's directory that marks an incomplete copy.
@@ -42,7 +43,8 @@ pub fn discard_unfinished(
 ///
 /// # Errors
 /// [`FollowError`]
-pub(super) fn fetch<F: Files>(
+pub(super) async fn fetch<F: Files, P: Platform>(
+    platform: &P,
     files: &F,
     beside: &Beside<'_>,
     shard: u16,
@@ -53,7 +55,7 @@ pub(super) fn fetch<F: Files>(
         if !(ends.start..=ends.end).contains(&index.replay_from) {
             continue;
         }
-        match fetch_one(files, beside, shard, index)? {
+        match fetch_one(platform, files, beside, shard, index).await? {
             Ok(read) => return Ok(Some(read)),
             Err(error) => {
                 tracing::warn!(
@@ -102,7 +104,8 @@ pub(super) fn set_aside(
     files.flush_names(&directory)
 }
 
-fn fetch_one<F: Files>(
+async fn fetch_one<F: Files, P: Platform>(
+    platform: &P,
     files: &F,
     beside: &Beside<'_>,
     shard: u16,
@@ -113,7 +116,7 @@ fn fetch_one<F: Files>(
     write_whole(files, &directory.join(MARK), b"")?;
     clear(files, &directory)?;
     let path = directory.join(format!("{:020}.rps", index.replay_from));
-    if let Err(error) = download(files, beside, index, &path)? {
+    if let Err(error) = download(platform, files, beside, index, &path).await? {
         return Ok(Err(error));
     }
     let mut restore = beside.believed.restore(beside.specs);
@@ -150,7 +153,8 @@ fn fetch_one<F: Files>(
 
 /// Copies the pieces of a snapshot into a file. The inner error means that the snapshot is
 /// incomplete.
-fn download<F: Files>(
+async fn download<F: Files, P: Platform>(
+    platform: &P,
     files: &F,
     beside: &Beside<'_>,
     index: &SnapshotIndex,
@@ -159,8 +163,8 @@ fn download<F: Files>(
     let mut file = files.create(path)?;
     let mut offset = 0;
     for (at, place) in index.pieces.iter().enumerate() {
-        let piece: Result<_, Unreached> = beside.shelf.get(*place);
-        let Some(piece) = piece? else { return Ok(Err(format!("piece {at} is missing"))) };
+        let piece = answered_beside(platform, || beside.shelf.get(*place)).await?;
+        let Some(piece) = piece else { return Ok(Err(format!("piece {at} is missing"))) };
         files.write_at(&mut file, offset, &piece)?;
         offset += piece.len() as u64;
     }

@@ -16,8 +16,8 @@ use ringwell_journal::{
 };
 
 use super::beginning::{
-    Kept, PAUSE, begin_at_oldest, begin_copy, change_leader, changes_max, ends, get, has_same_end,
-    journal_of,
+    Kept, PAUSE, answered_beside, begin_at_oldest, begin_copy, change_leader, changes_max, ends,
+    get, has_same_end, journal_of,
 };
 use super::fetch::{fetched, set_aside};
 use super::lost::{report_foreign, report_lost, report_other, report_past, report_replacement};
@@ -254,7 +254,7 @@ pub async fn follow<F: Files, P: Platform>(
     let author =
         Author { shard: u32::from(shard), journal, incarnation: files.random(&directory)? };
     let (tip, frames) = (recovered.tip, recovered.frames);
-    let prefix = prefix(&recovered, &ends, beside)?;
+    let prefix = prefix(platform, &recovered, &ends, beside).await?;
     let mirror = store.start_mirror(recovered)?;
     let mut following = Following { shard, author, mirror, restore, tip, frames };
     following.go_on(platform, log, ends.end, until).await?;
@@ -269,9 +269,9 @@ pub async fn follow<F: Files, P: Platform>(
         || report_replacement(shard, is_replacement && !has_snapshot && !has_held)
         || report_other(shard, &following.tip, (beside.reached, beside.failed_at));
     let kept = if is_in_doubt {
-        put_back(beside.shelf, kept, &ahead)?
+        put_back(platform, beside.shelf, kept, &ahead).await?
     } else {
-        snapshot_indexes(beside.shelf)?
+        answered_beside(platform, || snapshot_indexes(beside.shelf)).await?
     };
     if is_anew {
         fetched(files, &directory)?;
@@ -304,8 +304,9 @@ async fn state<P: Platform>(
     let mut seen = Kept::new();
     loop {
         let ends = ends(platform, log, until).await?;
-        let indexes = snapshot_indexes(shelf)?.into_iter();
-        let (kept, mut ahead): (Kept, Kept) = indexes.partition(|it| it.1.through < ends.end);
+        let indexes = answered_beside(platform, || snapshot_indexes(shelf)).await?;
+        let (kept, mut ahead): (Kept, Kept) =
+            indexes.into_iter().partition(|it| it.1.through < ends.end);
         // Even if a snapshot has been damaged since its index was read, the index proves that the
         // groups existed.
         seen.retain(|it| it.1.through >= ends.end && ahead.iter().all(|other| other.0 != it.0));
@@ -358,7 +359,8 @@ async fn begin<F: Files, P: Platform>(
 }
 
 /// Returns the part of the log before the copy.
-fn prefix(
+async fn prefix<P: Platform>(
+    platform: &P,
     recovered: &ringwell_journal::Recovered,
     ends: &Range<u64>,
     beside: &Beside<'_>,
@@ -367,7 +369,7 @@ fn prefix(
     let (first_n, copied_n) = (ends.start, oldest.next_n);
     let mut bytes = 0;
     if first_n < copied_n {
-        let all = u128::from(beside.shelf.log_bytes()?);
+        let all = u128::from(answered_beside(platform, || beside.shelf.log_bytes()).await?);
         let groups = u128::from((ends.end - ends.start).max(1));
         bytes = u64::try_from(all * u128::from(copied_n - first_n) / groups).unwrap_or(u64::MAX);
     }
@@ -377,18 +379,20 @@ fn prefix(
 /// If `ahead` contains snapshots, adds another index of the newest snapshot in `kept` to `shelf`,
 /// so that this snapshot is the newest one there again. If `kept` is empty, removes all snapshots
 /// instead.
-fn put_back(
+async fn put_back<P: Platform>(
+    platform: &P,
     shelf: &dyn Shelf,
     kept: Vec<(u64, SnapshotIndex)>,
     ahead: &[(u64, SnapshotIndex)],
 ) -> Result<Vec<(u64, SnapshotIndex)>, Unreached> {
     let Some((newest, _)) = ahead.first() else { return Ok(kept) };
     let Some((_, index)) = kept.into_iter().next() else {
-        shelf.trim(newest + 1)?;
+        answered_beside(platform, || shelf.trim(newest + 1)).await?;
         return Ok(Vec::new());
     };
     let index = SnapshotIndex { before: 0, ..index };
-    Ok(vec![(shelf.add_index(index.encode())?, index)])
+    let place = answered_beside(platform, || shelf.add_index(index.encode())).await?;
+    Ok(vec![(place, index)])
 }
 
 struct Following<F: Files> {

@@ -47,6 +47,10 @@ struct Kept {
     index_rots_after: u32,
     /// The count of messages that were read.
     reads: u64,
+    /// Whether every third request about the snapshots stays unanswered, and the count of these
+    /// requests.
+    is_unreliable: bool,
+    asked: u32,
 }
 
 impl Servers {
@@ -56,6 +60,15 @@ impl Servers {
 
     fn first_n(&self) -> u64 {
         self.with(|kept| kept.first.max(1))
+    }
+
+    /// Counts a request about the snapshots.
+    fn asked(&self) -> Result<(), Unreached> {
+        self.with(|kept| {
+            kept.asked += 1;
+            let is_answered = !kept.is_unreliable || !kept.asked.is_multiple_of(3);
+            is_answered.then_some(()).ok_or_else(|| Unreached("no leader".to_owned()))
+        })
     }
 
     fn indexes(&self) -> Vec<SnapshotIndex> {
@@ -108,6 +121,7 @@ impl Log for Servers {
 
 impl Shelf for Servers {
     fn add(&self, piece: Bytes) -> Result<u64, Unreached> {
+        self.asked()?;
         Ok(self.with(|kept| {
             kept.shelf.push(Some((false, piece)));
             kept.shelf.len() as u64
@@ -115,6 +129,7 @@ impl Shelf for Servers {
     }
 
     fn add_index(&self, index: Bytes) -> Result<u64, Unreached> {
+        self.asked()?;
         Ok(self.with(|kept| {
             kept.shelf.push(Some((true, index)));
             kept.shelf.len() as u64
@@ -122,6 +137,7 @@ impl Shelf for Servers {
     }
 
     fn newest_index(&self) -> Result<Option<(u64, Bytes)>, Unreached> {
+        self.asked()?;
         let index = |(at, it): (usize, &Option<(bool, Bytes)>)| match it {
             Some((true, index)) => Some((at as u64 + 1, index.clone())),
             _ => None,
@@ -130,11 +146,13 @@ impl Shelf for Servers {
     }
 
     fn get(&self, at: u64) -> Result<Option<Bytes>, Unreached> {
+        self.asked()?;
         let found = self.with(|kept| kept.shelf.get(place(at)).cloned().flatten());
         Ok(found.map(|it| it.1))
     }
 
     fn trim(&self, before: u64) -> Result<(), Unreached> {
+        self.asked()?;
         self.with(|kept| kept.shelf[..place(before)].fill(None));
         Ok(())
     }
@@ -145,6 +163,7 @@ impl Shelf for Servers {
     }
 
     fn log_bytes(&self) -> Result<u64, Unreached> {
+        self.asked()?;
         Ok(self.with(|kept| kept.messages.iter().flatten().map(|it| it.len() as u64).sum()))
     }
 }
@@ -303,6 +322,21 @@ fn a_machine_without_a_copy_begins_with_the_newest_snapshot() {
     // The second time, this machine has a copy.
     let again = start(&servers, elsewhere.path(), ALL).unwrap();
     assert_eq!((again.slots(), again.groups), (slots, 1));
+}
+
+/// While the stream of the snapshots has no leader, the servers do not answer, or they answer that
+/// they cannot.
+#[test]
+fn a_start_repeats_requests_about_snapshots_that_stay_unanswered() {
+    let (servers, data) = (Servers::default(), folder());
+    let slots = served(&servers, data.path());
+    servers.with(|kept| kept.is_unreliable = true);
+    let elsewhere = folder();
+    assert_eq!(start(&servers, elsewhere.path(), ALL).unwrap().slots(), slots);
+    // The log now ends before the newest snapshot, whose index is therefore put back.
+    servers.with(|kept| kept.messages.truncate(15));
+    let in_doubt = start(&servers, folder().path(), ALL).unwrap();
+    assert!(in_doubt.is_in_doubt);
 }
 
 /// Damages a snapshot; `which` is 0 for the newest one.
