@@ -1,11 +1,13 @@
 //! Chooses the numbers that a pool draws from the inventory, and the numbers that it returns first.
 //!
-//! A pool without a preference gets the lowest numbers. A local pool gets numbers with the nearest
-//! area code first. Toll-free numbers follow, unless the pool is set to wait for local numbers. The
-//! pool returns numbers in the opposite order.
+//! A pool without a preference gets the lowest numbers with the country code of the numbers that it
+//! already has. A local pool gets numbers with the nearest area code first. Toll-free numbers
+//! follow, unless the pool is set to wait for local numbers. The pool returns numbers in the
+//! opposite order.
 
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_directory::AreaCode;
+use ringwell_wire::national::country_code;
 use serde_json::json;
 
 use crate::StoreError;
@@ -17,7 +19,7 @@ use crate::pools::Pool;
 /// The kinds of numbers that suit a pool, in order of preference.
 #[derive(Clone, Debug)]
 pub(crate) struct Taste {
-    /// The area codes, best first, or `None` if any number is suitable.
+    /// The area codes, best first, or `None` if any number of the pool's country is suitable.
     wanted: Option<Vec<AreaCode>>,
     /// The count of local area codes, which come first in `wanted`.
     local: usize,
@@ -78,9 +80,7 @@ impl Change {
         let taste = self.taste(pool);
         let mut drawn = Drawn::default();
         let Some(wanted) = &taste.wanted else {
-            let all = (PromoNumber::NANP_FIRST, PromoNumber::NANP_LAST);
-            drawn.ranges = self.draw_or_buy(pool, all, count).await?;
-            return Ok(drawn.ranges);
+            return self.draw_of_country(pool, count).await;
         };
         for (rank, area) in wanted.iter().enumerate() {
             let missing = count - drawn.local - drawn.other;
@@ -102,6 +102,40 @@ impl Change {
             self.log("draw local numbers", &object(pool.id), None, Some(after)).await?;
         }
         Ok(drawn.ranges)
+    }
+
+    /// Draws the lowest free numbers with the pool's country code, at most `count`. Only numbers with
+    /// country code 1 are bought.
+    async fn draw_of_country(
+        &mut self,
+        pool: &Pool,
+        count: u32,
+    ) -> Result<Vec<NumberRange>, StoreError> {
+        let mut drawn = Vec::new();
+        match self.country(pool).await? {
+            Some(1) => {
+                let all = (PromoNumber::NANP_FIRST, PromoNumber::NANP_LAST);
+                drawn = self.draw_or_buy(pool, all, count).await?;
+            }
+            Some(code) => {
+                let mut missing = count;
+                for span in of_country(code) {
+                    let ranges = self.draw_from(pool, span, missing).await?;
+                    missing -= ranges.iter().map(|range| range.count()).sum::<u32>();
+                    drawn.extend(ranges);
+                }
+            }
+            None => {}
+        }
+        Ok(drawn)
+    }
+
+    /// Returns the country code of the pool's lowest number. A pool without numbers has the country
+    /// code of its overflow number, or 1 without one. Returns `None` if the country code is unknown.
+    async fn country(&mut self, pool: &Pool) -> Result<Option<u16>, StoreError> {
+        let runs = numbers::of_pool(&mut self.tx, pool.id).await?;
+        let lowest = runs.iter().map(|run| run.first).min();
+        Ok(lowest.or(pool.overflow).map_or(Some(1), country_code))
     }
 
     /// Draws the lowest free numbers in `span` for `pool`, at most `count`. If automatic purchases
@@ -139,6 +173,19 @@ impl Change {
         }
         Ok(drawn)
     }
+}
+
+/// Returns all numbers with a country code other than 1: one span for each length.
+fn of_country(code: u16) -> impl Iterator<Item = Span> {
+    let code = u64::from(code);
+    let parts = (1..PromoNumber::DIGITS_MAX).scan(1_u64, |part, _| {
+        *part *= 10;
+        Some(*part)
+    });
+    parts.filter_map(move |part| {
+        let first = PromoNumber::from_e164(code * part)?;
+        Some((first, PromoNumber::from_e164((code + 1) * part - 1)?))
+    })
 }
 
 /// Returns `range`, split where one area code ends and the next begins.

@@ -1,4 +1,4 @@
-//! Tests pools with local numbers.
+//! Tests which numbers of the inventory a pool draws: local ones, or those of its country.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -186,7 +186,28 @@ async fn unused_numbers_that_are_not_local_go_back_before_local_ones(rig: Rig) {
     assert_eq!(has(&store).await, ["2135550100+1", "8055550100+2"]);
 }
 
+async fn a_pool_draws_numbers_of_its_own_country(rig: Rig) {
+    // Numbers of one country may have different lengths.
+    let vienna = [range("+43720880100", 2), range("+437208802000", 2)];
+    let store = open(&rig, &[range("+447700900100", 5), range("8885550100", 2)]).await;
+    add(&store, &vienna).await;
+    make(&store, 0, json!({})).await;
+    let mut change = store.change("ann", NOW).await.unwrap();
+    change.add_numbers(POOL, &[range("+43720880000", 1)]).await.unwrap();
+    assert_eq!(change.fill(POOL, 50).await.unwrap(), 4);
+    change.commit().await.unwrap();
+    assert_eq!(has(&store).await, ["+43720880000+1", "+43720880100+2", "+437208802000+2"]);
+}
+
+async fn a_pool_without_numbers_draws_numbers_with_country_code_1(rig: Rig) {
+    let store = open(&rig, &[range("+447700900100", 5), range("8885550100", 2)]).await;
+    make(&store, 50, json!({})).await;
+    assert_eq!(has(&store).await, ["8885550100+2"]);
+}
+
 on_both_databases! {
+    a_pool_draws_numbers_of_its_own_country
+    a_pool_without_numbers_draws_numbers_with_country_code_1
     a_pool_draws_the_nearest_numbers_within_its_radius_and_state
     numbers_across_the_border_are_local_only_if_the_pool_allows_it
     toll_free_numbers_come_when_local_ones_are_gone_and_go_first

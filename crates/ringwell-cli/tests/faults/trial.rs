@@ -201,9 +201,14 @@ impl Trial {
     }
 
     /// Sends batches until all pools hand out numbers.
+    #[track_caller]
     pub(crate) fn wait_for_numbers(&self, server: &Server) {
         let mut client = server.client();
-        wait_until("rows still overflow", || self.overflow(&mut client, "again") == 0);
+        let until = Instant::now() + PATIENCE;
+        while self.overflow(&mut client, "again") > 0 {
+            assert!(Instant::now() < until, "rows still overflow:\n{}", server.log());
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Sends batches until no pool hands out numbers.
