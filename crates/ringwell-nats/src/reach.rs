@@ -14,27 +14,33 @@ use tokio::time::Instant;
 /// which takes 4 to 9 s.
 const STUCK_MAX: Duration = Duration::from_secs(10);
 
+/// The time without progress after which the client reconnects once more, because it may have
+/// reconnected to the same server.
+const STUCK_AGAIN_MAX: Duration = Duration::from_secs(4);
+
 /// The progress of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
-    /// The time of the first request in the current series of requests without progress.
-    stuck_since: Mutex<Option<Instant>>,
+    /// The time at which the client reconnects if no request makes progress before; `None` if the
+    /// last request made progress.
+    stuck_until: Mutex<Option<Instant>>,
 }
 
 impl Reach {
     /// Records that a request made progress: the message was stored, or it was refused because it
     /// is not acceptable or the stream is full.
     pub(crate) fn progressed(&self) {
-        *self.stuck_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.stuck_until.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Records that a request sent at `asked` made no progress.
     pub(crate) async fn stuck(&self, client: &Client, asked: Instant) {
         let is_long = {
-            let mut since = self.stuck_since.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_long = since.get_or_insert(asked).elapsed() >= STUCK_MAX;
+            let mut until = self.stuck_until.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            let is_long = *until.get_or_insert(asked + STUCK_MAX) <= now;
             if is_long {
-                *since = None;
+                *until = Some(now + STUCK_AGAIN_MAX);
             }
             is_long
         };

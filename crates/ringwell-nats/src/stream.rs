@@ -243,19 +243,19 @@ impl Stream {
         let subject = format!("$JS.API.STREAM.{what}.{}", self.name);
         let body = Bytes::from(body.to_string());
         let asked = Instant::now();
-        let answer = match self.answer(subject, body, ["INFO", "MSG.GET"].contains(&what)).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                self.reach.stuck(&self.client, asked).await;
-                return Err(Problem::Silent(error.to_string()));
-            }
+        let answer = self.answer(subject, body, ["INFO", "MSG.GET"].contains(&what)).await;
+        let read = answer.map_err(|error| Problem::Silent(error.to_string())).and_then(read_reply);
+        // A server that has been cut off from the others for some time answers that JetStream is
+        // not available.
+        let is_answered = match &read {
+            Ok(_) => true,
+            Err(Problem::Api(error)) => [NO_MESSAGE, NO_STREAM].contains(&error.err_code),
+            Err(Problem::Silent(_)) => false,
         };
-        let read = serde_json::from_slice::<StreamReply>(&answer.payload);
-        let mut read = read.map_err(|error| Problem::Silent(error.to_string()))?;
-        match read.error.take() {
-            Some(error) => Err(Problem::Api(error)),
-            None => Ok(read),
+        if !is_answered {
+            self.reach.stuck(&self.client, asked).await;
         }
+        read
     }
 
     /// Returns the first answer to a request. A request that changes nothing is sent repeatedly
@@ -483,6 +483,15 @@ impl SharedLog for Stream {
 
     fn origin(&self, place: u64) -> Waiting<String> {
         self.run(self.clone().origin_now(place), String::new)
+    }
+}
+
+fn read_reply(answer: Message) -> Result<StreamReply, Problem> {
+    let mut reply = serde_json::from_slice::<StreamReply>(&answer.payload)
+        .map_err(|error| Problem::Silent(error.to_string()))?;
+    match reply.error.take() {
+        Some(error) => Err(Problem::Api(error)),
+        None => Ok(reply),
     }
 }
 

@@ -147,3 +147,28 @@ fn the_leader_of_a_stream_may_be_cut_off() {
     trial.judge(&owner).assert_clean();
     owner.stop();
 }
+
+/// Ten seconds after a server is cut off, it answers requests for messages with an error at once.
+#[test]
+fn an_owner_leaves_a_server_that_is_cut_off() {
+    let Some(net) = Net::new(5) else { return };
+    let Some(nats) = servers(&net) else { return };
+    let mut trial = Trial::new(&nats.settings());
+    let owner = Server::start(net.on(OWNER, &trial.serve()));
+    trial.load(&owner);
+    for round in 0..3 {
+        let connected = nats.connected();
+        let others: Vec<usize> = SERVERS.into_iter().filter(|other| *other != connected).collect();
+        trial.fault("the owner's server is cut off from the other servers, but not from the owner");
+        net.cut(&[connected], &others);
+        let cut = Instant::now();
+        trial.wait_for_overflow(&owner);
+        trial.wait_for_numbers(&owner);
+        println!("round {round}: numbers {:?} after the cut", cut.elapsed());
+        net.heal();
+        nats.wait_until_ready();
+        trial.wait_for_answers_of_new(30);
+    }
+    trial.judge(&owner).assert_clean();
+    owner.stop();
+}

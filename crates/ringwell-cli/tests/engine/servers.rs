@@ -276,6 +276,16 @@ impl Nats {
         }
     }
 
+    /// Returns the server to which Ringwell is connected.
+    pub(crate) fn connected(&self) -> usize {
+        let is_connected = |one: &One| {
+            let page = get((&one.host, one.monitor), "/connz").unwrap();
+            let clients = page["connections"].as_array().unwrap();
+            clients.iter().any(|client| client["name"] == "ringwell")
+        };
+        self.servers.iter().position(is_connected).unwrap()
+    }
+
     /// Returns the count of messages in a stream.
     pub(crate) fn messages(&self, stream: &str) -> u64 {
         let state = self.servers.iter().find_map(|one| stream_of((&one.host, one.monitor), stream));
