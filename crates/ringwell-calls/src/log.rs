@@ -45,7 +45,8 @@ pub use writer::{Waiting, Writer, WriterFull};
 /// The time to wait for the database at startup.
 const OPEN_MAX: Duration = Duration::from_secs(3);
 
-const SCHEMA: Schema = Schema {
+/// The tables of the call log.
+pub const SCHEMA: Schema = Schema {
     version_table: "calls_schema_version",
     steps: &[
         Step { both: include_str!("log/1.sql"), sqlite: "", postgres: "" },

@@ -3,6 +3,7 @@
 //! Changes nothing, except that it writes a test file into the data directory. Each reported
 //! problem includes a remedy. Works while a server is running, and without a configuration.
 
+mod databases;
 mod findings;
 mod journal;
 
@@ -18,20 +19,16 @@ use std::time::{Duration, SystemTime};
 
 use hyper::Method;
 use hyper::body::Bytes;
-use ringwell_calls::log::examine_waiting;
-use ringwell_config::{
-    Config, Database, Durability, Listen, Overrides, load, parse_shards, secret_files,
-};
+use ringwell_config::{Config, Durability, Listen, Overrides, load, parse_shards, secret_files};
 use ringwell_directory::Directory;
 use ringwell_node::disk::{self, LockError};
 use ringwell_node::warn_of_validity;
-use ringwell_store::{examine, file_exists};
+use ringwell_store::file_exists;
 use rustix::process::{Resource, getrlimit};
 
 use crate::api_client::{ApiClient, Url};
 use crate::args::durability;
-use crate::calls::{WAITING, pool_in_file, warn_of_unknown_pools};
-use crate::database_lock::{self, one_file_for_both};
+use crate::calls::{pool_in_file, warn_of_unknown_pools};
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::journal::erase::INTENT;
 use crate::print::{counted, print};
@@ -289,7 +286,7 @@ fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
     data_directory(&config, findings);
     journal::servers(&config, findings);
     ports(&config, findings);
-    databases(&config, findings);
+    databases::check(&config, findings);
 }
 
 /// Returns the variables that the service reads from the file `environment` next to its
@@ -507,52 +504,5 @@ fn is_free(address: &Listen) -> bool {
     match address {
         Listen::Tcp { host, port } => TcpListener::bind((host.as_str(), *port)).is_ok(),
         Listen::Unix(path) => std::os::unix::net::UnixStream::connect(path).is_err(),
-    }
-}
-
-fn databases(config: &Config, findings: &mut Findings) {
-    let calls = config.calls.as_ref().and_then(|calls| calls.database.as_ref());
-    let is_postgres = |database: &Database| matches!(database, Database::Postgres(_));
-    if config.database.as_ref().is_some_and(is_postgres) || calls.is_some_and(is_postgres) {
-        findings.note(
-            "database",
-            "PostgreSQL was not checked; if the database is down, `ringwell serve` reports it at \
-             startup",
-        );
-    }
-    if let Some(fault) = one_file_for_both(config) {
-        findings.bad("database", fault.to_string());
-    }
-    for (field, path) in database_lock::files(config) {
-        if let Some(path) = path {
-            database_file((field, &path), config, findings);
-        }
-    }
-    if config.calls.is_some()
-        && let Err(error) = examine_waiting(&config.data.join(WAITING))
-    {
-        findings.bad(
-            "calls",
-            format!(
-                "{error}; this file stores reports of calls while the call database is unavailable"
-            ),
-        );
-    }
-}
-
-fn database_file((field, path): (&str, &Path), config: &Config, findings: &mut Findings) {
-    let shown = path.display();
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Err(fault) = examine(path) {
-        findings.bad("database", database_lock::message(field, &fault));
-    } else if path.is_file() {
-        match fs::OpenOptions::new().read(true).write(true).open(path) {
-            Ok(_) => findings.ok("database", format!("{shown} is writable")),
-            Err(error) => findings.bad("database", format!("{shown}: {error}")),
-        }
-    } else if folder.unwrap_or(Path::new(".")).is_dir() || path.starts_with(&config.data) {
-        findings.ok("database", format!("{shown} will be created at the first start"));
-    } else {
-        findings.bad("database", format!("the directory of {shown} does not exist: create it"));
     }
 }

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 #![allow(clippy::expect_used, reason = "as above")]
 
+#[path = "directory/doctor.rs"]
+mod doctor;
 #[path = "directory/full_disk.rs"]
 mod full_disk;
 #[path = "directory/journals.rs"]

@@ -323,6 +323,11 @@ fn has_changes(path: &Path) -> bool {
     fs::metadata(wal_of(path)).is_ok_and(|log| log.len() > 0)
 }
 
+/// Returns the paths of the write-ahead log and of its index, `-shm`.
+pub(crate) fn side_files(path: &Path) -> [PathBuf; 2] {
+    [wal_of(path), beside(path, "-shm")]
+}
+
 /// Returns the path of the write-ahead log of the database at `path`.
 pub(crate) fn wal_of(path: &Path) -> PathBuf {
     beside(path, "-wal")

@@ -28,8 +28,8 @@ pub struct Step {
     pub postgres: &'static str,
 }
 
-/// The directory.
-pub(crate) const DIRECTORY: Schema = Schema { version_table: "schema_version", steps: &STEPS };
+/// The tables of the directory.
+pub const DIRECTORY: Schema = Schema { version_table: "schema_version", steps: &STEPS };
 
 const STEPS: [Step; 6] = [
     Step {

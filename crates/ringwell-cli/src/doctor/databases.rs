@@ -1,0 +1,107 @@
+//! Checks the databases of ring pools and of calls.
+
+use std::fs::OpenOptions;
+use std::path::Path;
+
+use ringwell_calls::log::{self, examine_waiting};
+use ringwell_config::{Config, Database};
+use ringwell_store::{
+    DIRECTORY, Probed, Schema, StoreError, examine, probe_postgres, probe_sqlite, trouble,
+};
+use tokio::runtime::{Builder, Runtime};
+
+use super::findings::Findings;
+use crate::calls::WAITING;
+use crate::database_lock::{self, one_file_for_both};
+
+pub(super) fn check(config: &Config, findings: &mut Findings) {
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return findings.bad("database", error.to_string()),
+    };
+    let calls = config.calls.as_ref().and_then(|calls| calls.database.as_ref());
+    let all = [
+        ("directory.database", config.database.as_ref(), &DIRECTORY),
+        ("calls.database", calls, &log::SCHEMA),
+    ];
+    for (field, database, schema) in all {
+        if let Some(Database::Postgres(url)) = database {
+            let probed = runtime.block_on(probe_postgres(url.reveal(), schema));
+            postgres(field, probed, schema, findings);
+        }
+    }
+    if let Some(fault) = one_file_for_both(config) {
+        findings.bad("database", fault.to_string());
+    }
+    for (field, path) in database_lock::files(config) {
+        if let Some(path) = path {
+            file((field, &path), config, &runtime, findings);
+        }
+    }
+    if config.calls.is_some()
+        && let Err(error) = examine_waiting(&config.data.join(WAITING))
+    {
+        findings.bad(
+            "calls",
+            format!(
+                "{error}; this file stores reports of calls while the call database is unavailable"
+            ),
+        );
+    }
+}
+
+fn postgres(
+    field: &str,
+    probed: Result<Probed, StoreError>,
+    schema: &Schema,
+    findings: &mut Findings,
+) {
+    let known = schema.steps.len();
+    match probed {
+        Ok(Probed { version: Some(version), .. }) if version == known => {
+            findings.ok("database", format!("{field}: PostgreSQL answers; schema {version}"));
+        }
+        Ok(Probed { version, can_create: true }) => {
+            let change =
+                if version.is_none() { "creates the tables" } else { "upgrades the tables" };
+            findings
+                .ok("database", format!("{field}: PostgreSQL answers; the first start {change}"));
+        }
+        Ok(Probed { .. }) => findings.bad(
+            "database",
+            format!(
+                "{field}: the user may not create tables, which the next start needs: run `GRANT \
+                 CREATE ON SCHEMA public TO` this user in the database"
+            ),
+        ),
+        Err(StoreError::Database(error)) => {
+            findings.bad("database", format!("{field}: the database {}", trouble(&error)));
+        }
+        Err(StoreError::Silent) => findings.bad(
+            "database",
+            format!("{field}: the database does not answer: check its address and the firewall"),
+        ),
+        Err(error) => findings.bad("database", format!("{field}: {error}")),
+    }
+}
+
+fn file((field, path): (&str, &Path), config: &Config, runtime: &Runtime, findings: &mut Findings) {
+    let shown = path.display();
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Err(fault) = examine(path) {
+        findings.bad("database", database_lock::message(field, &fault));
+    } else if path.is_file() {
+        if let Err(error) = OpenOptions::new().read(true).write(true).open(path) {
+            return findings.bad("database", format!("{shown}: {error}"));
+        }
+        match runtime.block_on(probe_sqlite(path)) {
+            Ok(true) => findings.ok("database", format!("{shown} is writable and undamaged")),
+            Ok(false) => findings.ok("database", format!("{shown} is writable")),
+            Err(fault) => findings.bad("database", database_lock::message(field, &fault)),
+        }
+    } else if folder.unwrap_or(Path::new(".")).is_dir() || path.starts_with(&config.data) {
+        findings.ok("database", format!("{shown} will be created at the first start"));
+    } else {
+        findings.bad("database", format!("the directory of {shown} does not exist: create it"));
+    }
+}

@@ -1,0 +1,66 @@
+//! `ringwell doctor` with a database of ring pools.
+
+use std::fs;
+
+use super::rig::{self, Rig};
+use super::support::server::ringwell;
+use super::support::site::Pool;
+use super::{LONG, Managed};
+
+/// Returns whether `doctor` finds the server fit to serve, and what it says about the databases.
+fn doctor(managed: &Managed) -> (bool, String) {
+    let output = ringwell(&["doctor", "--config", managed.site.config().to_str().unwrap()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines = said.lines().filter(|line| line.contains("  database "));
+    (output.status.success(), lines.map(|line| format!("{line}\n")).collect())
+}
+
+#[test]
+fn postgres_is_asked_for_its_schema_and_its_permissions() {
+    let server = rig::Server::start();
+    let managed = Managed::new(Rig::on(&server), vec![Pool::new(1, 3, LONG)]);
+    let (is_fit, said) = doctor(&managed);
+    assert!(is_fit && said.contains("directory.database: PostgreSQL answers; schema 6"), "{said}");
+    let (name, _) = managed.database();
+    for (change, is_fit, wanted) in [
+        ("UPDATE schema_version SET version = 5", true, "the first start upgrades the tables"),
+        ("UPDATE schema_version SET version = 99", false, "has schema 99, but this version"),
+        ("DROP TABLE schema_version", true, "the first start creates the tables"),
+        ("DROP SCHEMA public CASCADE", false, "GRANT CREATE ON SCHEMA public"),
+    ] {
+        managed.execute(&name, change);
+        let (fit, said) = doctor(&managed);
+        assert!(fit == is_fit && said.contains(wanted), "{change}: {said}");
+    }
+    drop(server);
+    let (is_fit, said) = doctor(&managed);
+    assert!(!is_fit && said.contains("directory.database: the database does not answer"), "{said}");
+}
+
+#[test]
+fn a_sqlite_file_is_read_whether_a_server_uses_it_or_not() {
+    let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 3, LONG)]);
+    let path = managed.rig.location.clone();
+    let ringwell_store::Location::File(path) = path else { panic!("it is a file") };
+    let folder = || {
+        let names = fs::read_dir(path.parent().unwrap()).unwrap();
+        names.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+    };
+    let server = managed.start();
+    let said = doctor(&managed).1;
+    assert!(said.contains("is writable and undamaged"), "{said}");
+    server.stop();
+    managed.runtime.block_on(managed.store.close());
+    let before = folder();
+    let (is_fit, said) = doctor(&managed);
+    assert!(is_fit && said.contains("is writable and undamaged"), "{said}");
+    let mut bytes = fs::read(&path).unwrap();
+    // The second page is now no page of a table.
+    bytes[4096..4200].fill(0xff);
+    fs::write(&path, bytes).unwrap();
+    let (is_fit, said) = doctor(&managed);
+    assert!(!is_fit && said.contains("is damaged"), "{said}");
+    assert_eq!(folder(), before);
+}
