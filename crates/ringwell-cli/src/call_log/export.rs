@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ringwell_config::parse_duration;
+use ringwell_core::PromoNumber;
 use serde_json::Value;
 
 use super::layout::{self, Conversion, Upload};
@@ -63,9 +64,9 @@ pub(crate) struct Args {
     /// Only calls that began before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
-    /// Only calls of this ring pool
+    /// Only calls of this ring pool; may be repeated
     #[arg(long, value_name = "ID")]
-    pool: Option<u64>,
+    pool: Vec<u64>,
     /// Only calls to this number
     #[arg(long, value_name = "NUMBER")]
     number: Option<String>,
@@ -76,6 +77,12 @@ pub(crate) struct Args {
     /// Only calls with this attribution result: allocated, overflow, none, unknown, pending
     #[arg(long, value_name = "HOW")]
     attributed: Option<String>,
+    /// Only calls with a robocall score below this value, and not refused as blocked
+    #[arg(long, value_name = "SCORE")]
+    robocall_below: Option<u8>,
+    /// Only calls that were answered and lasted at least this long: 60s or 2m
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    talk_min: Option<Duration>,
     /// Continue after this position
     #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
@@ -90,6 +97,30 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
     #[command(flatten)]
     access: Access,
+}
+
+impl Args {
+    /// Whether the filter flags select `call`.
+    fn fits(&self, call: &Value) -> bool {
+        let Self { pool, number, outcome, attributed, robocall_below, talk_min, .. } = self;
+        let is = |wanted: &Option<String>, found: &Value| {
+            wanted.as_deref().is_none_or(|wanted| found.as_str() == Some(wanted))
+        };
+        let parsed = |text: &str| PromoNumber::parse(text).ok();
+        let is_number = |wanted: &String| {
+            let found = call["to"].as_str().unwrap_or_default();
+            found == wanted || parsed(wanted).is_some_and(|wanted| parsed(found) == Some(wanted))
+        };
+        let score = call["robocall"]["score"].as_u64().unwrap_or(0);
+        let talk = call["talk_seconds"].as_u64().filter(|_| call["answered_at"].is_string());
+        let talk = talk.map(Duration::from_secs);
+        (pool.is_empty() || pool.iter().any(|id| call["pool"]["id"] == *id))
+            && number.as_ref().is_none_or(is_number)
+            && is(outcome, &call["outcome"])
+            && is(attributed, &call["attribution"]["outcome"])
+            && robocall_below.is_none_or(|max| score < max.into() && call["blocked"].is_null())
+            && talk_min.is_none_or(|min| talk.is_some_and(|talk| talk >= min))
+    }
 }
 
 /// Parses a time, or an age.
@@ -217,7 +248,9 @@ fn request(args: &Args) -> (&'static str, String) {
     fields.push(("since", since.as_ref().map(Timestamp::to_string)));
     fields.push(("until", until.as_ref().map(Timestamp::to_string)));
     if !is_outcomes {
-        fields.push(("pool", pool.map(|id| id.to_string())));
+        // The server can select only one pool.
+        let pool = pool.first().filter(|_| pool.len() == 1);
+        fields.push(("pool", pool.map(u64::to_string)));
         fields.push(("number", number.clone()));
         fields.push(("outcome", outcome.clone()));
         fields.push(("attributed", attributed.clone()));
@@ -242,9 +275,12 @@ fn pages(
         let place = after.as_ref().map_or_else(String::new, |cursor| {
             format!("&after={}", utf8_percent_encode(cursor, NON_ALPHANUMERIC))
         });
-        let answer = client.get(&args.access.url, &format!("{base}{place}"))?;
-        let lines = answer[list].as_array();
-        write(lines.ok_or_else(|| anyhow!("the server's answer does not contain `{list}`"))?)?;
+        let mut answer = client.get(&args.access.url, &format!("{base}{place}"))?;
+        let lines = answer[list].as_array_mut();
+        let lines =
+            lines.ok_or_else(|| anyhow!("the server's answer does not contain `{list}`"))?;
+        lines.retain(|line| args.fits(if list == "calls" { line } else { &line["call"] }));
+        write(lines)?;
         match answer["next"].as_str() {
             Some(next) => *after = Some(next.to_owned()),
             None => return Ok(()),
@@ -287,27 +323,15 @@ impl Writer<'_> {
         };
         let conversion = match &self.args.conversion {
             Some(name) => Conversion::of_call(value, name),
-            None => Conversion::of_outcome(value).filter(|it| self.fits(&it.call)),
+            None => Conversion::of_outcome(value),
         };
-        // An unanswered call is not a conversion, and the filter may exclude a result's call.
+        // An unanswered call is not a conversion.
         let Some(conversion) = conversion else { return Ok(()) };
         if let Some(line) = upload.line(&conversion) {
             return self.csv(&line);
         }
         self.skipped += 1;
         Ok(())
-    }
-
-    /// Whether the filter flags select `call`.
-    fn fits(&self, call: &Value) -> bool {
-        let Args { pool, number, outcome, attributed, .. } = self.args;
-        let is = |wanted: Option<&String>, found: &Value| {
-            wanted.is_none_or(|wanted| found.as_str() == Some(wanted))
-        };
-        pool.is_none_or(|id| call["pool"]["id"] == id)
-            && is(number.as_ref(), &call["to"])
-            && is(outcome.as_ref(), &call["outcome"])
-            && is(attributed.as_ref(), &call["attribution"]["outcome"])
     }
 
     fn csv<T: AsRef<[u8]>>(&mut self, fields: &[T]) -> anyhow::Result<()> {

@@ -71,6 +71,13 @@ fn every_call_is_exported_once_and_filters_apply() {
     let raw = board.calls_say(&["export", "--format", "csv", "--raw", "--pool", "16"]);
     assert!(raw.contains(",=1+1,"), "{raw}");
     assert_eq!(board.calls_say(&["export", "--until", "24h"]), "");
+    let count = |flags: &[&str]| board.calls_say(&[&["export"], flags].concat()).lines().count();
+    assert_eq!(count(&["--pool", "15", "--pool", "16"]), 1_051);
+    assert_eq!(count(&["--pool", "14", "--pool", "15"]), 0);
+    assert_eq!(count(&["--number", "2001600001"]), 1_050 + usize::from(number == 2_001_600_001));
+    assert_eq!(count(&["--talk-min", "1h"]), 0);
+    assert_eq!(count(&["--talk-min", "0s", "--robocall-below", "60"]), 1);
+    assert_eq!(count(&["--robocall-below", "0"]), 0);
     let wrong = board.calls_command(&["export", "--outcome", "lost"]).output().unwrap();
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(!wrong.status.success() && said.contains("outcome: one of"), "{said}");
