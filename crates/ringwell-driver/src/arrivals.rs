@@ -7,13 +7,14 @@
 //! of pools differs from the one that the node last served. Source: docs/spec/cluster.md, "Numbers
 //! that change nodes".
 
+mod locked;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber, Retired, Slot};
 use ringwell_directory::{Arrivals, BucketHold, Directory, Owners, bucket, without};
-use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::canary::{Bug, planted};
@@ -27,6 +28,8 @@ use crate::platform::{Path, Platform};
 use crate::queue::Peers;
 use crate::store::ServedMap;
 
+pub use locked::{Locked, Wanted, locked};
+
 /// The time within which a new list of pools reaches every node.
 pub const LIST_SPREAD: Millis = Millis(10_000);
 
@@ -35,36 +38,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The maximum number of number ranges in one request; such a request is about 100 KB long.
 const RANGES_MAX: usize = 2_000;
-
-/// A query for the lockouts of numbers.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Wanted {
-    /// For each pool, its ranges; a range is its first number and the count of its numbers.
-    pub pools: Vec<Vec<(u64, u32)>>,
-}
-
-/// The answer to [`Wanted`].
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Locked {
-    /// One entry per pool, in the order of the query. An entry is the time in milliseconds for
-    /// which one of the pool's numbers may still be locked, or `None` if one of these numbers is in
-    /// a pool of the answering node.
-    pub pools: Vec<Option<u64>>,
-    /// The milliseconds for which lockouts that began under earlier lists of pools may still run.
-    /// Nodes of older releases omit this field.
-    #[serde(default)]
-    pub earlier: u64,
-    /// For each pool, the time of the allocation with the longest remaining lockout, by the clock
-    /// of the shard that made it; 0 if there is none. Nodes of older releases omit this field.
-    #[serde(default)]
-    pub allocated_at: Vec<u64>,
-    /// For each queried pool, the pools that share a number with it and are in transit to or from
-    /// the answering node. The numbers of a pool in transit are in no rotation until its next owner
-    /// takes it over. Empty if there are no such pools; nodes of older releases omit this field.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub moving: Vec<Vec<u64>>,
-}
 
 /// The state of a pool's numbers on the other nodes.
 #[derive(Clone, Debug)]
@@ -93,73 +66,6 @@ fn others(node: &Node) -> Vec<u16> {
 /// Whether the cluster has other nodes.
 pub(crate) fn has_others(node: &Node) -> bool {
     !others(node).is_empty()
-}
-
-/// Answers another node's query.
-///
-/// # Errors
-/// The reason for a refusal, as text.
-pub async fn locked<P: Platform>(
-    platform: &P,
-    node: &Node,
-    peers: &Peers,
-    wanted: Wanted,
-) -> Result<Locked, String> {
-    let range = |(first, count): &(u64, u32)| {
-        PromoNumber::from_code(*first).and_then(|first| NumberRange::new(first, *count))
-    };
-    let read = |pool: &Vec<(u64, u32)>| pool.iter().map(range).collect::<Option<Vec<_>>>();
-    let pools = wanted.pools.iter().map(read).collect::<Option<Vec<_>>>();
-    let pools = pools.ok_or("the request contains invalid promo numbers")?;
-    let directory = node.directory();
-    let is_own =
-        |pool: PoolId| directory.lookup(pool).is_some_and(|entry| node.is_own(entry.shard()));
-    let is_here = |range: &NumberRange| directory.pools_with(*range).any(is_own);
-    let (leaving, prepared) = (leaving(platform, node).await?, node.prepared());
-    let is_moving = |pool: &PoolId| {
-        let of = bucket(*pool);
-        let moves = leaving.contains(&of) || prepared.contains_key(&of);
-        moves && !planted(Bug::TransitUnreported)
-    };
-    let with = |ranges: &Vec<NumberRange>| -> Vec<u64> {
-        let pools = ranges.iter().flat_map(|range| directory.pools_with(*range));
-        pools.filter(is_moving).map(|pool| pool.0).collect()
-    };
-    let mut moving: Vec<Vec<u64>> = pools.iter().map(with).collect();
-    if moving.iter().all(Vec::is_empty) {
-        moving.clear();
-    }
-    let (mut known, mut held) = (BTreeMap::new(), 0);
-    for shard in node.shards() {
-        let now = now(peers, shard).await.ok_or("the shard is stopping")?;
-        let numbers = pools.iter().flatten().copied().collect();
-        let tell = Step::Tell { numbers, is_free_too: false };
-        if let Some(StepResult::Known(locked)) = ask(peers, shard, tell).await {
-            for Slot { number, locked_until, allocated_at, .. } in locked.iter().map(|it| it.slot) {
-                let (left, at) = known.entry(number).or_insert((0, Millis::ZERO));
-                (*left, *at) = (*left, *at).max((locked_until.since(now).0, allocated_at));
-            }
-        } else {
-            return Err("the shard is stopping".to_owned());
-        }
-        // The lockouts of a held pool are unknown, and the queried numbers may have been in that
-        // pool.
-        let tell = Step::TellHolds { is_past_too: false };
-        let Some(StepResult::Holds(holds)) = ask(peers, shard, tell).await else {
-            return Err("the shard is stopping".to_owned());
-        };
-        held = holds.iter().map(|(_, until)| until.since(now).0).fold(held, u64::max);
-    }
-    let longest = |ranges: &Vec<NumberRange>| {
-        let of = ranges.iter().flat_map(|range| known.range(range.first()..=range.last()));
-        let (left, at) = of.map(|(_, of)| *of).max().unwrap_or_default();
-        ((!ranges.iter().any(is_here)).then_some(left.max(held)), at.0)
-    };
-    let first = node.shards().next().ok_or("the node has no shard")?;
-    let now = now(peers, first).await.ok_or("the shard is stopping")?;
-    let earlier = node.lifetimes().earlier(now).0;
-    let (pools, allocated_at) = pools.iter().map(longest).unzip();
-    Ok(Locked { pools, earlier, allocated_at, moving })
 }
 
 /// Asks the other nodes how long lockouts that began under earlier lists of pools may still run.
@@ -466,25 +372,35 @@ async fn hold_on_all_shards(node: &Node, peers: &Peers) {
     }
 }
 
-/// After a suspension of `shard`, holds its pools with numbers that are locked or in pools on other
-/// reachable nodes. `free` omits numbers that are locked here. Returns whether any are in pools.
+/// Holds the pools of `shard` with numbers that are locked on other nodes, or in pools of their
+/// lists. A node that does not answer causes no hold, except of the pools in `conflicting`, which
+/// had numbers in such pools before. `free` omits numbers that are locked here. Returns the pools
+/// with numbers in pools of other nodes' lists.
 pub(crate) async fn confirm<P: Platform>(
     platform: &P,
     node: &Node,
     peers: &Peers,
     shard: u16,
+    conflicting: &BTreeSet<PoolId>,
     free: impl AsyncFn(&[NumberRange]) -> Vec<NumberRange>,
-) -> bool {
-    let Some(owners) = node.owners() else { return false };
+) -> BTreeSet<PoolId> {
+    let Some(owners) = node.owners() else { return BTreeSet::new() };
     let _one = node.changes.lock().await;
     let directory = node.directory();
     let whole = directory.pools_of(shard).map(|pool| (pool.id(), pool.numbers().to_vec()));
     let whole: Vec<_> = whole.collect();
     let mut nodes = others(node);
     let left = ask_others(platform, &mut nodes, peers, &whole, false).await;
-    let are_elsewhere = left.iter().any(|it| it.left.is_none());
-    let mut pools = Vec::new();
+    let is_unknown = nodes.len() < others(node).len() && !planted(Bug::ConflictForgotten);
+    let (mut elsewhere, mut unknown, mut pools) = (BTreeSet::new(), Vec::new(), Vec::new());
     for ((pool, numbers), Elsewhere { left, .. }) in whole.into_iter().zip(left) {
+        if left.is_none() {
+            elsewhere.insert(pool);
+        } else if is_unknown && conflicting.contains(&pool) {
+            elsewhere.insert(pool);
+            unknown.push((pool, numbers));
+            continue;
+        }
         if left.is_none_or(|left| left == Millis::ZERO) {
             pools.push((pool, numbers));
             continue;
@@ -495,13 +411,15 @@ pub(crate) async fn confirm<P: Platform>(
         pools.extend(free.chunks(RANGES_MAX).map(|ranges| (pool, ranges.to_vec())));
     }
     let rule = Rule { nodes, counts_silent: false, are_doubted: false };
-    if !hold_pools(platform, node, peers, &pools, rule).await {
-        return are_elsewhere;
+    let mut is_held = hold_pools(platform, node, peers, &pools, rule).await;
+    let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: false };
+    is_held |= hold_pools(platform, node, peers, &unknown, rule).await;
+    if is_held {
+        // A missing result is ignored: a shard that has ended hands out no numbers.
+        let _ = ask(peers, shard, Step::HoldBuckets(node.bucket_holds())).await;
+        record(platform, node, &owners, "the times until which pools overflow").await;
     }
-    // A missing result is ignored: a shard that has ended hands out no numbers.
-    let _ = ask(peers, shard, Step::HoldBuckets(node.bucket_holds())).await;
-    record(platform, node, &owners, "the times until which pools overflow").await;
-    are_elsewhere
+    elsewhere
 }
 
 /// Holds the pools of these buckets for as long as their numbers may be locked on a node that

@@ -287,6 +287,10 @@ bugs! {
     /// A shard that was suspended hands out numbers again although they are now in pools of another
     /// node's list.
     ConflictIgnored "conflict-ignored";
+    /// A node that does not answer is assumed to have corrected its list of pools.
+    ConflictForgotten "conflict-forgotten";
+    /// The other nodes are not asked about the numbers of a shard that starts.
+    StartUnconfirmed "start-unconfirmed";
     /// If the leader of a log refuses a message because its place is taken, but has no message for
     /// that place, the other servers are never asked for that message.
     HiddenIgnored "hidden-ignored";

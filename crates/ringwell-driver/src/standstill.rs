@@ -6,14 +6,16 @@
 //! every second ([`TURN`]), and may serve only within [`STILL_MAX`] of its last check. After that,
 //! its rows overflow until the list has been read again from its source and the other nodes have
 //! been asked about the numbers. If the source or a node does not answer within its time limit, the
-//! shard continues without that answer. Source: docs/spec/cluster.md, "A suspended node".
+//! shard continues without that answer. The other nodes are also asked when the shard starts.
+//! Source: docs/spec/cluster.md, "A suspended node".
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ringwell_core::{Millis, NumberRange, PromoNumber};
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::without;
 
 use crate::arrivals::{self, LIST_SPREAD};
@@ -33,6 +35,15 @@ const PIECE_NUMBERS: u32 = 1024;
 /// The time limit within which a source of pools must answer.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
+/// The pools of a shard that have numbers in common with pools of other nodes' lists. As long as
+/// there are such pools, one of the lists is outdated.
+#[derive(Debug)]
+struct Conflict {
+    pools: BTreeSet<PoolId>,
+    /// The time at which the other nodes are asked next.
+    ask_at: Option<Millis>,
+}
+
 /// Confirms the shard's pools each time that the shard has been suspended, until the shard ends. If
 /// there are no other nodes, there is nothing to confirm.
 pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
@@ -40,17 +51,19 @@ pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
         return;
     }
     let mut confirmed = shard.now();
-    let conflict_at = Cell::new(None);
+    let ask_at = Some(confirmed).filter(|_| !planted(Bug::StartUnconfirmed));
+    let conflict = RefCell::new(Conflict { pools: BTreeSet::new(), ask_at });
     loop {
         let until = confirmed + STILL_MAX;
         shard.engine.borrow_mut().serve_until(until);
+        if conflict.borrow().ask_at.is_some_and(|at| shard.now() >= at) {
+            ask_others(&shard, &conflict).await;
+        }
         if shard.now() <= until {
             shard.platform.sleep_until(shard.platform.moment() + TURN).await;
         }
         if shard.now() > until {
-            while !took_turns(&shard, confirm(&shard, &conflict_at)).await {}
-        } else if conflict_at.get().is_some_and(|at| shard.now() >= at + LIST_SPREAD) {
-            ask_others(&shard, &conflict_at).await;
+            while !took_turns(&shard, confirm(&shard, &conflict)).await {}
         }
         confirmed = shard.now();
     }
@@ -72,7 +85,7 @@ async fn took_turns<P: Platform>(shard: &Shard<P>, work: impl Future<Output = ()
     }
 }
 
-async fn confirm<P: Platform>(shard: &Shard<P>, conflict_at: &Cell<Option<Millis>>) {
+async fn confirm<P: Platform>(shard: &Shard<P>, conflict: &RefCell<Conflict>) {
     tracing::warn!(
         shard = shard.id,
         "this shard stalled: its rows get overflow numbers until the list of pools has been \
@@ -86,8 +99,8 @@ async fn confirm<P: Platform>(shard: &Shard<P>, conflict_at: &Cell<Option<Millis
             "the list of pools could not be reloaded: the shard continues with the current list"
         );
     }
-    ask_others(shard, conflict_at).await;
-    if conflict_at.get().is_none() {
+    ask_others(shard, conflict).await;
+    if conflict.borrow().pools.is_empty() {
         tracing::info!(
             shard = shard.id,
             "the shard's pools are confirmed: numbers are handed out again"
@@ -95,25 +108,28 @@ async fn confirm<P: Platform>(shard: &Shard<P>, conflict_at: &Cell<Option<Millis
     }
 }
 
-/// Asks the other nodes about the shard's numbers, and holds pools if necessary. As long as numbers
-/// are in pools of other nodes, one of the lists is outdated: sets `conflict_at`, so that the nodes
-/// are asked again before the hold ends.
-async fn ask_others<P: Platform>(shard: &Shard<P>, conflict_at: &Cell<Option<Millis>>) {
+/// Asks the other nodes about the shard's numbers, and holds pools if necessary. If there is a
+/// conflict, the nodes are asked again before the holds end.
+async fn ask_others<P: Platform>(shard: &Shard<P>, conflict: &RefCell<Conflict>) {
     let Shard { platform, node, peers, .. } = shard;
+    let had = std::mem::take(&mut conflict.borrow_mut().pools);
     let free = async |numbers: &[NumberRange]| free_numbers(shard, numbers).await;
-    let are_elsewhere = arrivals::confirm(platform, node, peers, shard.id, free).await;
-    let are_elsewhere = are_elsewhere && !planted(Bug::ConflictIgnored);
-    let had = conflict_at.replace(are_elsewhere.then(|| shard.now())).is_some();
-    if are_elsewhere && !had {
+    let mut has = arrivals::confirm(platform, node, peers, shard.id, &had, free).await;
+    if planted(Bug::ConflictIgnored) {
+        has.clear();
+    }
+    if had.is_empty() && !has.is_empty() {
         tracing::error!(
             shard = shard.id,
             "numbers of this shard's pools are in pools of another node's list: these pools hand \
              out only overflow numbers until the lists agree. Copy the newest list of pools to all \
              nodes, and send SIGHUP to each of them"
         );
-    } else if had && !are_elsewhere {
+    } else if has.is_empty() && !had.is_empty() {
         tracing::info!(shard = shard.id, "the lists of pools agree again");
     }
+    let ask_at = (!has.is_empty()).then(|| shard.now() + LIST_SPREAD);
+    conflict.replace(Conflict { pools: has, ask_at });
 }
 
 /// Returns `numbers` without those that are locked in this shard.

@@ -39,6 +39,8 @@ const ELSEWHERE: &[Bug] = &[
     Bug::UndoneEndsDoubt,
     Bug::LeftUndone,
     Bug::ConflictIgnored,
+    Bug::ConflictForgotten,
+    Bug::StartUnconfirmed,
     Bug::BackWithoutState,
     Bug::HiddenIgnored,
     Bug::DoubtsIgnored,

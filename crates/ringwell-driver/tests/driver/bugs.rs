@@ -24,6 +24,11 @@ const FOUND_BY: [(Bug, fn()); 17] = [
         appends::another_server_leads_if_the_leader_lacks_the_message_at_this_place,
     ),
     (Bug::ConflictIgnored, conflict::numbers_in_pools_of_another_nodes_list_are_not_handed_out),
+    (Bug::ConflictForgotten, conflict::a_node_that_falls_silent_has_not_corrected_its_list),
+    (
+        Bug::StartUnconfirmed,
+        conflict::a_node_that_starts_with_an_old_list_does_not_hand_out_numbers_of_other_nodes,
+    ),
     (Bug::OwnGapsForgotten, holder::what_was_lost_with_buckets_that_had_moved_in_is_not_kept),
     (Bug::TransitUnreported, changes::a_number_of_a_pool_in_transit_is_not_free_for_another_pool),
     (Bug::LockoutOutlastsDoubt, changes::a_lockout_that_outlasts_the_hold_of_its_bucket_is_in_doubt),

@@ -1,0 +1,111 @@
+//! Answers another node's query for the lockouts of numbers.
+
+use std::collections::BTreeMap;
+
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber, Slot};
+use ringwell_directory::bucket;
+use serde::{Deserialize, Serialize};
+
+use super::{ask, leaving, now};
+use crate::canary::{Bug, planted};
+use crate::message::{Step, StepResult};
+use crate::node::Node;
+use crate::platform::Platform;
+use crate::queue::Peers;
+
+/// A query for the lockouts of numbers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// For each pool, its ranges; a range is its first number and the count of its numbers.
+    pub pools: Vec<Vec<(u64, u32)>>,
+}
+
+/// The answer to [`Wanted`].
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Locked {
+    /// One entry per pool, in the order of the query. An entry is the time in milliseconds for
+    /// which one of the pool's numbers may still be locked, or `None` if one of these numbers is in
+    /// a pool of the answering node.
+    pub pools: Vec<Option<u64>>,
+    /// The milliseconds for which lockouts that began under earlier lists of pools may still run.
+    /// Nodes of older releases omit this field.
+    #[serde(default)]
+    pub earlier: u64,
+    /// For each pool, the time of the allocation with the longest remaining lockout, by the clock
+    /// of the shard that made it; 0 if there is none. Nodes of older releases omit this field.
+    #[serde(default)]
+    pub allocated_at: Vec<u64>,
+    /// For each queried pool, the pools that share a number with it and are in transit to or from
+    /// the answering node. The numbers of a pool in transit are in no rotation until its next owner
+    /// takes it over. Empty if there are no such pools; nodes of older releases omit this field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moving: Vec<Vec<u64>>,
+}
+
+/// Answers another node's query.
+///
+/// # Errors
+/// The reason for a refusal, as text.
+pub async fn locked<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    wanted: Wanted,
+) -> Result<Locked, String> {
+    let range = |(first, count): &(u64, u32)| {
+        PromoNumber::from_code(*first).and_then(|first| NumberRange::new(first, *count))
+    };
+    let read = |pool: &Vec<(u64, u32)>| pool.iter().map(range).collect::<Option<Vec<_>>>();
+    let pools = wanted.pools.iter().map(read).collect::<Option<Vec<_>>>();
+    let pools = pools.ok_or("the request contains invalid promo numbers")?;
+    let directory = node.directory();
+    let is_own =
+        |pool: PoolId| directory.lookup(pool).is_some_and(|entry| node.is_own(entry.shard()));
+    let is_here = |range: &NumberRange| directory.pools_with(*range).any(is_own);
+    let (leaving, prepared) = (leaving(platform, node).await?, node.prepared());
+    let is_moving = |pool: &PoolId| {
+        let of = bucket(*pool);
+        let moves = leaving.contains(&of) || prepared.contains_key(&of);
+        moves && !planted(Bug::TransitUnreported)
+    };
+    let with = |ranges: &Vec<NumberRange>| -> Vec<u64> {
+        let pools = ranges.iter().flat_map(|range| directory.pools_with(*range));
+        pools.filter(is_moving).map(|pool| pool.0).collect()
+    };
+    let mut moving: Vec<Vec<u64>> = pools.iter().map(with).collect();
+    if moving.iter().all(Vec::is_empty) {
+        moving.clear();
+    }
+    let (mut known, mut held) = (BTreeMap::new(), 0);
+    for shard in node.shards() {
+        let now = now(peers, shard).await.ok_or("the shard is stopping")?;
+        let numbers = pools.iter().flatten().copied().collect();
+        let tell = Step::Tell { numbers, is_free_too: false };
+        if let Some(StepResult::Known(locked)) = ask(peers, shard, tell).await {
+            for Slot { number, locked_until, allocated_at, .. } in locked.iter().map(|it| it.slot) {
+                let (left, at) = known.entry(number).or_insert((0, Millis::ZERO));
+                (*left, *at) = (*left, *at).max((locked_until.since(now).0, allocated_at));
+            }
+        } else {
+            return Err("the shard is stopping".to_owned());
+        }
+        // The lockouts of a held pool are unknown, and the queried numbers may have been in that
+        // pool.
+        let tell = Step::TellHolds { is_past_too: false };
+        let Some(StepResult::Holds(holds)) = ask(peers, shard, tell).await else {
+            return Err("the shard is stopping".to_owned());
+        };
+        held = holds.iter().map(|(_, until)| until.since(now).0).fold(held, u64::max);
+    }
+    let longest = |ranges: &Vec<NumberRange>| {
+        let of = ranges.iter().flat_map(|range| known.range(range.first()..=range.last()));
+        let (left, at) = of.map(|(_, of)| *of).max().unwrap_or_default();
+        ((!ranges.iter().any(is_here)).then_some(left.max(held)), at.0)
+    };
+    let first = node.shards().next().ok_or("the node has no shard")?;
+    let now = now(peers, first).await.ok_or("the shard is stopping")?;
+    let earlier = node.lifetimes().earlier(now).0;
+    let (pools, allocated_at) = pools.iter().map(longest).unzip();
+    Ok(Locked { pools, earlier, allocated_at, moving })
+}
