@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 
+use ringwell_core::Millis;
+
 use crate::attribution::Serving;
 use crate::caller::Caller;
-use crate::digest;
 use crate::provider::Refusal;
 
 /// The maximum number of entries in the list.
@@ -40,9 +41,20 @@ pub struct Block {
     pub note: Option<String>,
 }
 
+/// A stored entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockRow {
+    /// The entry's id. It is random: calls keep it, and it must not reveal the caller.
+    pub id: String,
+    /// The callers to block, and the answer that they get.
+    pub block: Block,
+    /// The time at which the entry was created.
+    pub created_at: Millis,
+}
+
 /// All entries, indexed by pattern.
 #[derive(Clone, Debug, Default)]
-pub struct Blocks(HashMap<Pattern, Vec<Block>>);
+pub struct Blocks(HashMap<Pattern, Vec<BlockRow>>);
 
 impl Pattern {
     /// Parses a pattern: `+14155551234`, `+1415*`, `sip:name@host` or `withheld`.
@@ -100,24 +112,13 @@ fn plain(address: &str) -> String {
     format!("{scheme}:{user}{at}{}", name.to_ascii_lowercase())
 }
 
-impl Block {
-    /// The entry's id. It is derived from the pattern and the pool, so that blocking a caller twice
-    /// creates only one entry.
-    #[must_use]
-    pub fn id(&self) -> String {
-        let pool = self.pool.map_or_else(String::new, |pool| pool.to_string());
-        let hash = digest::sha256_hex(format!("{pool}\n{}", self.caller.0).as_bytes());
-        format!("b_{}", &hash[..16])
-    }
-}
-
 impl Blocks {
     /// Creates a list of `entries`.
     #[must_use]
-    pub fn new(entries: Vec<Block>) -> Self {
-        let mut all: HashMap<Pattern, Vec<Block>> = HashMap::new();
+    pub fn new(entries: Vec<BlockRow>) -> Self {
+        let mut all: HashMap<Pattern, Vec<BlockRow>> = HashMap::new();
         for entry in entries {
-            all.entry(entry.caller.clone()).or_default().push(entry);
+            all.entry(entry.block.caller.clone()).or_default().push(entry);
         }
         Self(all)
     }
@@ -126,16 +127,16 @@ impl Blocks {
     /// several entries match, prefers the most specific pattern, then an entry for one pool over an
     /// entry for all pools.
     #[must_use]
-    pub fn find(&self, caller: &Caller, serving: &[Serving]) -> Option<&Block> {
+    pub fn find(&self, caller: &Caller, serving: &[Serving]) -> Option<&BlockRow> {
         if self.0.is_empty() {
             return None;
         }
-        let is_about = |entry: &Block| {
-            entry.pool.is_none_or(|pool| serving.iter().any(|it| it.pool.0 == pool))
+        let is_about = |entry: &BlockRow| {
+            entry.block.pool.is_none_or(|pool| serving.iter().any(|it| it.pool.0 == pool))
         };
         Pattern::all_of(caller).iter().find_map(|pattern| {
             let entries = self.0.get(pattern)?.iter().filter(|entry| is_about(entry));
-            entries.max_by_key(|entry| entry.pool.is_some())
+            entries.max_by_key(|entry| entry.block.pool.is_some())
         })
     }
 }
@@ -163,8 +164,9 @@ mod tests {
 
     use super::*;
 
-    fn block(caller: &str, pool: Option<u64>, answer: Refusal) -> Block {
-        Block { caller: Pattern::parse(caller).unwrap(), pool, answer, note: None }
+    fn block(caller: &str, pool: Option<u64>, answer: Refusal) -> BlockRow {
+        let block = Block { caller: Pattern::parse(caller).unwrap(), pool, answer, note: None };
+        BlockRow { id: String::new(), block, created_at: Millis::ZERO }
     }
 
     #[test]
@@ -179,7 +181,7 @@ mod tests {
         let found = |caller: &str, pool: u64| {
             let serving = Serving { pool: PoolId(pool), name: None, is_overflow: false };
             let found = blocks.find(&Caller::read(caller), &[serving]);
-            found.map(|it| (it.caller.text().to_owned(), it.answer))
+            found.map(|it| (it.block.caller.text().to_owned(), it.block.answer))
         };
         let exact = "+14155551234".to_owned();
         assert_eq!(found("+14155551234", 16), Some((exact.clone(), Refusal::Rejected)));

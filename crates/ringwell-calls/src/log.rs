@@ -27,7 +27,7 @@ use ringwell_core::Millis;
 use ringwell_store::{FileFault, Location, Schema, Step, StoreError, trouble};
 
 pub use backlog::examine_waiting;
-pub use blocks::{BlockRow, Blocked};
+pub use blocks::Blocked;
 pub use change::{Applied, CallChange, ReportedEvent};
 pub(crate) use change::{NewEvent, call_id, publish, publish_to};
 pub use outcome::{OutcomeCursor, OutcomeFilter, Recorded};
@@ -61,6 +61,11 @@ pub const SCHEMA: Schema = Schema {
             both: "",
             sqlite: include_str!("log/9.sqlite.sql"),
             postgres: include_str!("log/9.postgres.sql"),
+        },
+        Step {
+            both: include_str!("log/10.sql"),
+            sqlite: include_str!("log/10.sqlite.sql"),
+            postgres: include_str!("log/10.postgres.sql"),
         },
     ],
 };

@@ -369,7 +369,7 @@ impl Service {
             span.text("ringwell.attribution", attribution);
             span.text("ringwell.stored", if is_stored { "yes" } else { "not yet" });
         }
-        let refused = block.map(|block| block.answer);
+        let refused = block.map(|entry| entry.block.answer);
         Decision { call: id, number, caller, plan, attribution, refused }
     }
 

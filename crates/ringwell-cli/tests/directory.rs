@@ -27,7 +27,7 @@ use rig::Rig;
 use ringwell_config::demo_pools;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::RingPoolKey;
-use ringwell_store::{Change, Leave, Location, Scope, Store, StoreError};
+use ringwell_store::{Change, Leave, Location, Role, Scope, Store, StoreError};
 use support::batch::{self, Ask, BULK};
 use support::client::Client;
 use support::server::Server;
@@ -211,6 +211,12 @@ fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     let made = operator.post(path, &headers, wanted).unwrap();
     assert_eq!(made.status, 201, "{}", made.body);
     let made = made.json();
+    // A token with which nothing can be changed does not reveal the key.
+    let (_, reader) = managed
+        .change(async |change| change.create_token("t", Role::Read, None, [9; 40]).await)
+        .unwrap();
+    let shown = operator.get(path, &[("authorization", reader.reveal())]).unwrap().json();
+    assert_eq!((&shown["id"], &shown["api_key"]), (&made["id"], &serde_json::Value::Null));
     let id = made["id"].as_u64().unwrap();
     let pool = Pool { key: made["api_key"].as_str().unwrap().into(), ..Pool::new(id, 3, LONG) };
     let mut client = server.client();

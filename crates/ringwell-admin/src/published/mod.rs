@@ -136,7 +136,8 @@ fn is_date(text: &str) -> bool {
 async fn list(context: &Context, asked: &Asked) -> Result<Response, Fault> {
     let mut shown = Vec::new();
     for pool in context.store.pools_of(&asked.scope).await? {
-        shown.push(show::pool(&context.store, &pool, &url(asked, &pool)).await?);
+        shown
+            .push(show::pool(&context.store, &pool, &url(asked, &pool), asked.visitor.role).await?);
     }
     Ok(axum::Json(shown).into_response())
 }
@@ -240,7 +241,7 @@ async fn show(
     pool: &Pool,
     status: StatusCode,
 ) -> Result<Response, Fault> {
-    let shown = show::pool(&context.store, pool, &url(asked, pool)).await?;
+    let shown = show::pool(&context.store, pool, &url(asked, pool), asked.visitor.role).await?;
     Ok((status, axum::Json(shown)).into_response())
 }
 

@@ -1,6 +1,6 @@
 //! Shows a ring pool in the format of the published API.
 
-use ringwell_store::{Pool, Store, StoreError};
+use ringwell_store::{Pool, Role, Store, StoreError};
 use serde_json::{Value, json};
 
 use super::fields::OLDER;
@@ -15,8 +15,13 @@ const KEPT: [&str; 5] = [
     "hours_of_operation",
 ];
 
-/// Shows `pool`. `url` is the pool's URL in the published API.
-pub(super) async fn pool(store: &Store, pool: &Pool, url: &str) -> Result<Members, StoreError> {
+/// Shows `pool` to a visitor with this role. `url` is the pool's URL in the published API.
+pub(super) async fn pool(
+    store: &Store,
+    pool: &Pool,
+    url: &str,
+    role: Role,
+) -> Result<Members, StoreError> {
     let settings = &pool.settings;
     let customer = match &settings.destination {
         None => None,
@@ -31,7 +36,7 @@ pub(super) async fn pool(store: &Store, pool: &Pool, url: &str) -> Result<Member
     };
     let customer = customer.map(|it| serde_json::to_value(it).unwrap_or_default());
     // During a key change, clients are shown the new key.
-    let key = pool.next_key.as_ref().unwrap_or(&pool.key);
+    let key = pool.next_key.as_ref().unwrap_or(&pool.key).reveal();
     let lifetime = settings.lifetime.0.div_ceil(1000);
     let mut members: Vec<(&str, Value)> = vec![
         ("id", pool.id.0.into()),
@@ -40,7 +45,8 @@ pub(super) async fn pool(store: &Store, pool: &Pool, url: &str) -> Result<Member
         ("lifetime_seconds", lifetime.into()),
         ("max_pool_size", settings.max_pool_size.into()),
         ("preferred", settings.preferred.into()),
-        ("api_key", key.reveal().into()),
+        // With the key, a client can take all numbers of the pool.
+        ("api_key", Some(key).filter(|_| role >= Role::Write).into()),
         ("object_url", url.into()),
         ("fill_immediately", settings.fill_immediately.into()),
         ("allow_overflow", settings.allow_overflow.into()),

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::problem::{Problem, read_json};
-use crate::block::{BLOCKS_MAX, Block, NOTE_BYTES_MAX, Pattern};
-use crate::log::{BlockRow, Blocked, moment};
+use crate::block::{BLOCKS_MAX, Block, BlockRow, NOTE_BYTES_MAX, Pattern};
+use crate::log::{Blocked, moment};
 use crate::provider::Refusal;
 use crate::service::{Service, now};
 
@@ -65,7 +65,6 @@ async fn add(
     if let Some(pool) = block.pool.filter(|pool| !service.may_block_at(*pool)) {
         return Err(Problem::bad_request(format!("pool: there is no ring pool {pool}")));
     }
-    let row = BlockRow { id: block.id(), block: block.clone(), created_at: at };
     let of = service.clone();
     let store = async move {
         let stored = of.log().block(&block, at).await?;
@@ -73,7 +72,7 @@ async fn add(
         Ok::<_, crate::LogError>(stored)
     };
     match service.run(store).await?? {
-        Blocked::Stored => Ok((StatusCode::CREATED, Json(shown(&row)))),
+        Blocked::Stored(row) => Ok((StatusCode::CREATED, Json(shown(&row)))),
         Blocked::Full => {
             let detail = format!("the list already has {BLOCKS_MAX} entries: remove some first");
             Err(Problem::new(StatusCode::CONFLICT, detail))

@@ -5,47 +5,34 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 use super::query::CallRow;
-use super::{Log, LogError, from_ms, ms, to_db};
-use crate::block::{BLOCKS_MAX, Block, Pattern};
+use super::{Log, LogError, from_ms, ms, random_id, to_db};
+use crate::block::{BLOCKS_MAX, Block, BlockRow, Pattern};
 use crate::call::Outcome;
 use crate::caller::Caller;
 use crate::provider::Refusal;
 use crate::robocall::{CALLS_MAX, Earlier, Robocall, SPAN, score};
 
-/// A stored entry of the list of blocked callers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BlockRow {
-    /// The entry's id.
-    pub id: String,
-    /// The callers to block, and the answer that they get.
-    pub block: Block,
-    /// The time at which the entry was created.
-    pub created_at: Millis,
-}
-
 /// The result of adding an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocked {
     /// The entry was stored.
-    Stored,
+    Stored(BlockRow),
     /// The list is full.
     Full,
 }
 
-impl BlockRow {
-    fn read(row: &AnyRow) -> Result<Self, LogError> {
-        let damaged = |what: &str| LogError::Damaged(format!("call_blocks: {what}"));
-        let caller: String = row.try_get("caller")?;
-        let answer: String = row.try_get("answer")?;
-        let block = Block {
-            caller: Pattern::parse(&caller).ok_or_else(|| damaged("caller"))?,
-            pool: u64::try_from(row.try_get::<i64, _>("pool")?).ok(),
-            answer: Refusal::parse(&answer).ok_or_else(|| damaged("answer"))?,
-            note: row.try_get("note")?,
-        };
-        let created_at = from_ms(row.try_get("created_ms")?);
-        Ok(Self { id: row.try_get("id")?, block, created_at })
-    }
+fn read(row: &AnyRow) -> Result<BlockRow, LogError> {
+    let damaged = |what: &str| LogError::Damaged(format!("call_blocks: {what}"));
+    let caller: String = row.try_get("caller")?;
+    let answer: String = row.try_get("answer")?;
+    let block = Block {
+        caller: Pattern::parse(&caller).ok_or_else(|| damaged("caller"))?,
+        pool: u64::try_from(row.try_get::<i64, _>("pool")?).ok(),
+        answer: Refusal::parse(&answer).ok_or_else(|| damaged("answer"))?,
+        note: row.try_get("note")?,
+    };
+    let created_at = from_ms(row.try_get("created_ms")?);
+    Ok(BlockRow { id: row.try_get("id")?, block, created_at })
 }
 
 impl Log {
@@ -59,7 +46,7 @@ impl Log {
             "SELECT id, caller, pool, answer, note, created_ms FROM call_blocks \
              ORDER BY created_ms, id",
         );
-        query.fetch_all(&mut *tx).await?.iter().map(BlockRow::read).collect()
+        query.fetch_all(&mut *tx).await?.iter().map(read).collect()
     }
 
     /// Stores an entry. If an entry for the same caller and pool exists, updates the answer and
@@ -68,22 +55,25 @@ impl Log {
     /// # Errors
     /// [`LogError`].
     pub async fn block(&self, block: &Block, now: Millis) -> Result<Blocked, LogError> {
+        let (caller, pool) = (block.caller.text(), block.pool.map_or(-1, to_db));
         let mut tx = self.database().write().await?;
-        let query = sqlx::query("SELECT COUNT(*) FROM call_blocks WHERE id <> $1").bind(block.id());
+        let query = "SELECT COUNT(*) FROM call_blocks WHERE caller <> $1 OR pool <> $2";
+        let query = sqlx::query(query).bind(caller.to_owned()).bind(pool);
         let others: i64 = query.fetch_one(&mut *tx).await?.try_get(0)?;
         if usize::try_from(others).is_ok_and(|others| others >= BLOCKS_MAX) {
             return Ok(Blocked::Full);
         }
         let query = sqlx::query(
             "INSERT INTO call_blocks (id, caller, pool, answer, note, created_ms) \
-             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) \
-             DO UPDATE SET answer = excluded.answer, note = excluded.note",
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (caller, pool) \
+             DO UPDATE SET answer = excluded.answer, note = excluded.note \
+             RETURNING id, caller, pool, answer, note, created_ms",
         );
-        let query = query.bind(block.id()).bind(block.caller.text().to_owned());
-        let query = query.bind(block.pool.map_or(-1, to_db)).bind(block.answer.name());
-        query.bind(block.note.clone()).bind(ms(now)).execute(&mut *tx).await?;
+        let query = query.bind(random_id("b_")?).bind(caller.to_owned()).bind(pool);
+        let query = query.bind(block.answer.name()).bind(block.note.clone()).bind(ms(now));
+        let stored = read(&query.fetch_one(&mut *tx).await?)?;
         tx.commit().await?;
-        Ok(Blocked::Stored)
+        Ok(Blocked::Stored(stored))
     }
 
     /// Removes an entry. Returns whether the entry existed.

@@ -9,7 +9,7 @@ use ringwell_store::Repeated;
 
 use super::Service;
 use crate::attribution::Serving;
-use crate::block::{Block, Blocks};
+use crate::block::{BlockRow, Blocks};
 use crate::caller::Caller;
 use crate::log::LogError;
 
@@ -22,7 +22,7 @@ impl Service {
     /// Reads the list from the log.
     pub(crate) async fn read_blocks(&self) -> Result<(), LogError> {
         let rows = self.inner.log.blocks().await?;
-        let blocks = Arc::new(Blocks::new(rows.into_iter().map(|row| row.block).collect()));
+        let blocks = Arc::new(Blocks::new(rows));
         *self.inner.blocks.write().unwrap_or_else(PoisonError::into_inner) = blocks;
         Ok(())
     }
@@ -49,7 +49,7 @@ impl Service {
     }
 
     /// The list's entry that blocks a call from `caller` to a number in the pools `serving`.
-    pub(super) fn block(&self, caller: &Caller, serving: &[Serving]) -> Option<Block> {
+    pub(super) fn block(&self, caller: &Caller, serving: &[Serving]) -> Option<BlockRow> {
         let blocks = Arc::clone(&self.inner.blocks.read().unwrap_or_else(PoisonError::into_inner));
         blocks.find(caller, serving).cloned()
     }

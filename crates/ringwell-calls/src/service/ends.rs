@@ -11,7 +11,7 @@ use ringwell_store::Repeated;
 
 use super::Service;
 use crate::attribution::Serving;
-use crate::block::Block;
+use crate::block::BlockRow;
 use crate::call::{CallEvent, EventKind, Outcome};
 use crate::log::{CallChange, LogError, NO_DESTINATION, ReportedEvent};
 use crate::provider::Refusal;
@@ -30,9 +30,9 @@ pub(crate) const NO_RULE: &str = "no [[calls.destination]] in the configuration 
 static NO_DESTINATION_WARNING: Repeated = Repeated::new();
 
 /// Records that a blocked caller's call has ended, without waiting for the provider's report.
-pub(super) fn refuse(change: &mut CallChange, block: &Block, at: Millis) {
-    add(change, "blocked", EventKind::Ended(Some(outcome(block.answer))), at);
-    change.blocked = Some(block.id());
+pub(super) fn refuse(change: &mut CallChange, entry: &BlockRow, at: Millis) {
+    add(change, "blocked", EventKind::Ended(Some(outcome(entry.block.answer))), at);
+    change.blocked = Some(entry.id.clone());
 }
 
 /// Applies the account's `unknown_number` setting to a call without a destination. `Connect` sets a

@@ -1,0 +1,77 @@
+//! The ids of entries in the list of blocked callers, which calls keep.
+
+#![expect(clippy::unwrap_used, reason = "a test program")]
+
+#[macro_use]
+#[path = "../../ringwell-store/tests/rig/mod.rs"]
+mod rig;
+
+use rig::Rig;
+use ringwell_calls::Log;
+use ringwell_calls::block::{Block, Pattern};
+use ringwell_calls::log::{Blocked, SCHEMA};
+use ringwell_calls::provider::Refusal;
+use ringwell_core::Millis;
+use ringwell_store::{Database, Schema};
+use sqlx::Row;
+
+fn block(caller: &str, pool: Option<u64>) -> Block {
+    let caller = Pattern::parse(caller).unwrap();
+    Block { caller, pool, answer: Refusal::Rejected, note: None }
+}
+
+async fn add(log: &Log, block: &Block) -> String {
+    let Blocked::Stored(row) = log.block(block, Millis(1)).await.unwrap() else {
+        panic!("the list is full")
+    };
+    row.id
+}
+
+/// If the id were derived from the number, readers of calls could compute the number.
+async fn an_id_is_random_and_stays_as_long_as_the_entry(rig: Rig) {
+    let log = Log::open(&rig.location).await.unwrap();
+    let robot = block("+14155551234", None);
+    let id = add(&log, &robot).await;
+    let busy = Block { answer: Refusal::Busy, ..robot.clone() };
+    assert_eq!(add(&log, &busy).await, id);
+    assert_ne!(add(&log, &block("+14155551234", Some(16))).await, id);
+    let rows = log.blocks().await.unwrap();
+    assert_eq!((rows.len(), rows.iter().filter(|row| row.block == busy).count()), (2, 1));
+    assert!(log.unblock(&id).await.unwrap());
+    assert_ne!(add(&log, &robot).await, id);
+    log.close().await;
+}
+
+async fn ids_of_an_earlier_schema_are_replaced(rig: Rig) {
+    static EARLIER: Schema =
+        Schema { version_table: SCHEMA.version_table, steps: SCHEMA.steps.split_at(9).0 };
+    let database = Database::open(&rig.location, &EARLIER).await.unwrap();
+    let mut tx = database.write().await.unwrap();
+    let script = "INSERT INTO call_blocks (id, caller, pool, answer, created_ms) \
+                  VALUES ('b_1', '+14155551234', -1, 'reject', 5), ('b_2', '+1900*', 7, 'busy', 6); \
+                  INSERT INTO calls (id, account, provider, provider_call_id, sequence, \
+                  started_ms, state, attributed, facts, published, blocked) \
+                  SELECT 'c_' || id, 'main', 'twilio', id, 1, 1000, 'ringing', 'none', '[]', '[]', \
+                  CASE id WHEN 'b_1' THEN 'b_1' ELSE 'b_removed_before' END FROM call_blocks";
+    sqlx::raw_sql(script).execute(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+    database.close().await;
+    let log = Log::open(&rig.location).await.unwrap();
+    let rows = log.blocks().await.unwrap();
+    assert!(rows.iter().all(|row| row.id.len() == 34), "{rows:?}");
+    assert_eq!(rows[0].block, block("+14155551234", None));
+    assert_ne!(rows[0].id, rows[1].id);
+    assert_eq!(add(&log, &block("+1900*", Some(7))).await, rows[1].id);
+    log.close().await;
+    let database = Database::open(&rig.location, &SCHEMA).await.unwrap();
+    let query = sqlx::query("SELECT blocked FROM calls ORDER BY id");
+    let calls = database.read_rows(query).await.unwrap();
+    let blocked: Vec<String> = calls.iter().map(|call| call.get(0)).collect();
+    assert_eq!(blocked, [&rows[0].id, "b_removed"]);
+    database.close().await;
+}
+
+on_both_databases! {
+    an_id_is_random_and_stays_as_long_as_the_entry
+    ids_of_an_earlier_schema_are_replaced
+}
