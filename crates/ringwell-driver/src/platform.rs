@@ -238,9 +238,9 @@ impl Path {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traced(pub [u8; 24]);
 
-/// The smallest difference between the wall clocks of two machines that counts. Synchronized clocks
-/// differ only by milliseconds.
-pub const CLOCK_DIFFERENCE_MIN_MS: u64 = 1_000;
+/// The smallest difference between the wall clocks of two machines for which times are converted.
+/// Synchronized clocks differ only by milliseconds.
+pub const CLOCK_DIFFERENCE_MIN_MS: u64 = 100;
 
 /// The connection to one shard of another process.
 pub trait Net: fmt::Debug + 'static {
@@ -264,7 +264,8 @@ pub trait Net: fmt::Debug + 'static {
     }
 
     /// Returns by how many milliseconds the other machine's wall clock is ahead; negative if it is
-    /// behind. Zero if the clocks agree within about a second, or have not been compared yet.
+    /// behind. Zero if the clocks agree within [`CLOCK_DIFFERENCE_MIN_MS`], or have not been
+    /// compared yet.
     fn clock_ahead_ms(&self) -> i64 {
         0
     }

@@ -7,12 +7,13 @@
 //! attribution.
 
 use ringwell_core::Millis;
+use ringwell_driver::platform::CLOCK_DIFFERENCE_MIN_MS;
 use ringwell_engine::{Missing, Moment};
 
 use crate::event::Rung;
 use crate::fault::Kind;
 use crate::model::{Grant, Judged, Wanted};
-use crate::world::{ORIGIN_US, SECOND, World};
+use crate::world::{MS, ORIGIN_US, World};
 
 /// The look-ups of calls are numbered from this value on. The look-ups at the end of a run are
 /// numbered from zero.
@@ -60,9 +61,9 @@ impl World {
         let serves = |node: &usize| {
             let machine = &self.nodes[*node];
             let is_serving = machine.running.as_ref().is_some_and(|running| running.is_serving);
-            // Differences of less than a second do not count.
+            // Smaller differences do not count.
             let skew_us = self.shared.clocks[*node].skew_us.get().unsigned_abs();
-            let is_counted = skew_us == 0 || skew_us >= SECOND;
+            let is_counted = skew_us == 0 || skew_us >= CLOCK_DIFFERENCE_MIN_MS * 1_000 + MS;
             *node != home && is_serving && is_counted && machine.paused_until <= self.now()
         };
         let mut others = (0..self.nodes.len()).filter(serves);

@@ -151,9 +151,9 @@ async fn learn_now<P: Platform>(
     if !held.is_empty() {
         tracing::warn!(
             buckets = held.len(),
-            "another node may have served this node's buckets with data from before a move: the \
-            pools in these buckets answer with overflow numbers until that node's lockouts have \
-            ended"
+            "another node may have served this node's buckets with data from before a move, or \
+            with an older cluster file: the pools in these buckets answer with overflow numbers \
+            until that node's lockouts have ended"
         );
         arrivals::hold_stale(platform, node, peers, &held).await;
     }

@@ -24,6 +24,9 @@ const SLACK_MS: u64 = 20;
 /// The interval between two comparisons.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
 
+/// The smallest difference that is reported.
+const REPORT_MIN_MS: u64 = 1_000;
+
 /// The interval between two reports.
 const REPORT_EVERY: Duration = Duration::from_mins(10);
 
@@ -120,7 +123,7 @@ impl Clocks {
         let middle = difference(theirs, arrived).saturating_add(half);
         self.estimate.lock().unwrap_or_else(PoisonError::into_inner).update(middle, half);
         let is_due = |at| now.saturating_sub(at) >= REPORT_EVERY;
-        let is_apart = ahead_ms.unsigned_abs() >= CLOCK_DIFFERENCE_MIN_MS;
+        let is_apart = ahead_ms.unsigned_abs() >= REPORT_MIN_MS;
         if self.warns && is_apart && self.reported_at.get().is_none_or(is_due) {
             self.reported_at.set(Some(now));
             tracing::warn!(
