@@ -322,7 +322,11 @@ impl Disk {
             let lost = dirty.extract_if(.., |_| faults.stream(Kind::FlushError).chance(500_000));
             let lost: Vec<_> = lost.collect();
             self.lies += lost.iter().filter(|block| claimed.contains(block)).count() as u64;
-            self.has_lost_groups |= self.is_os && name.sort == Sort::Segment && !lost.is_empty();
+            // If the process is killed before it has recorded the failure, the next startup finds a
+            // gap in the journal.
+            let has_gap = self.is_os && name.sort == Sort::Segment && !lost.is_empty();
+            self.was_damaged |= has_gap;
+            self.has_lost_groups |= has_gap;
             self.lost_groups |= self.has_lost_groups;
         }
         let file = self.opened(handle)?;
