@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context as _, ensure};
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
-use ringwell_config::{Cluster, Config, Database, Overrides, Site, load};
+use ringwell_config::{Cluster, Config, Database, Overrides, Reloaded, Site, load};
 use ringwell_core::PoolId;
 use ringwell_directory::{Directory, Fault, RingPool};
 use ringwell_node::disk::{Identity, OsFiles};
@@ -169,7 +169,9 @@ fn read_again(
     flags: Overrides,
     running: Option<&Arc<Running>>,
 ) -> Result<(Config, Directory), Vec<Fault>> {
-    let (config, directory) = load(path, variable, flags, cores())?;
+    let Reloaded { config, directory, ignored } =
+        ringwell_config::reload(path, variable, flags, cores())?;
+    warn(ignored.iter().map(|fault| format!("{fault}; what was read before stays in use")));
     reload_calls(running, &config).map_err(|fault| vec![fault])?;
     let in_database = |pool| running.and_then(|calls| calls.has_pool(pool));
     warn(warnings(&config, &directory, |pool| {

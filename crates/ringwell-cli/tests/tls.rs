@@ -93,6 +93,13 @@ fn clients_connect_over_tls_and_the_certificate_changes_with_its_files() {
         thread::sleep(Duration::from_millis(50));
     }
     assert!(ask("first", &[]).is_err());
+
+    // The pools can also be reloaded while the certificate is missing.
+    fs::remove_file(folder.join("shown.pem")).unwrap();
+    let answer = server.reload();
+    assert!(answer.contains("were reloaded"), "{answer}");
+    assert!(server.log().contains("shown.pem: cannot be read"), "{}", server.log());
+    assert!(ask("second", &[]).is_ok());
     server.stop();
 }
 

@@ -21,6 +21,10 @@ use super::values::Listen;
 use super::values::{ValueError, parse_path};
 use super::{csv, file, pools};
 
+/// The settings that name files which are read only at startup, or again when they change.
+const READ_BEFORE: [&str; 4] =
+    ["tls.certificate", "tls.key", "journal.credentials", "journal.authority"];
+
 /// Reads the file at `path` for a machine with `cores` processor cores. Variables, which are read
 /// with `get`, and `flags` override the file.
 ///
@@ -34,6 +38,42 @@ pub fn load(
     flags: Overrides,
     cores: u16,
 ) -> Result<(Config, Directory), Vec<Fault>> {
+    let Reloaded { config, directory, .. } = load_except(path, get, flags, cores, |_| false)?;
+    Ok((config, directory))
+}
+
+/// The configuration of a server that is already running.
+#[derive(Debug)]
+pub struct Reloaded {
+    /// The settings.
+    pub config: Config,
+    /// The pools.
+    pub directory: Directory,
+    /// Faults of files that the server has already read, such as its certificate. The server goes
+    /// on with what it has read before.
+    pub ignored: Vec<Fault>,
+}
+
+/// Like [`load`], for a server that is already running.
+///
+/// # Errors
+/// All faults except those in [`Reloaded::ignored`].
+pub fn reload(
+    path: &Path,
+    get: impl Fn(&str) -> Option<String>,
+    flags: Overrides,
+    cores: u16,
+) -> Result<Reloaded, Vec<Fault>> {
+    load_except(path, get, flags, cores, |fault| READ_BEFORE.contains(&&*fault.field))
+}
+
+fn load_except(
+    path: &Path,
+    get: impl Fn(&str) -> Option<String>,
+    flags: Overrides,
+    cores: u16,
+    is_ignored: impl Fn(&Fault) -> bool,
+) -> Result<Reloaded, Vec<Fault>> {
     let mut faults = Vec::new();
     let variables = Overrides::from_variables(get).unwrap_or_else(|found| {
         faults = found;
@@ -64,6 +104,7 @@ pub fn load(
     // Faults in environment variables come first, because they have no file. The sort is stable, so
     // faults on the same line keep their order.
     faults.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    let ignored = faults.extract_if(.., |fault| is_ignored(fault)).collect();
     if !faults.is_empty() {
         return Err(faults);
     }
@@ -71,7 +112,7 @@ pub fn load(
     let directory =
         Directory::build(1, found.pools.into_iter().map(Arc::new).collect(), placement)?;
     let faults: Vec<Fault> = missing_pools(&config, &directory).into_iter().map(fault).collect();
-    if faults.is_empty() { Ok((config, directory)) } else { Err(faults) }
+    if faults.is_empty() { Ok(Reloaded { config, directory, ignored }) } else { Err(faults) }
 }
 
 /// Finds addresses that two listeners would use; returns a field and a message for each.
