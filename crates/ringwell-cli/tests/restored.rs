@@ -10,8 +10,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use support::batch;
+use support::client::Client;
 use support::server::{Server, ringwell};
-use support::site::{Pool, Site};
+use support::site::{Pool, Site, TOKEN};
 
 const LONG: Duration = Duration::from_mins(1);
 
@@ -53,6 +54,23 @@ fn a_copy_served_as_restored_hands_out_nothing_for_a_lifetime() {
     let server = Server::start(site.serve(&[]));
     assert!(is_overflow(&server, &site));
     assert!(!server.log().contains("restored from a copy"), "{}", server.log());
+}
+
+#[test]
+fn the_dashboard_names_held_pools_before_it_calls_them_too_small() {
+    let settings = "management.address = \"127.0.0.1:0\"\nmanagement.dashboard = true";
+    let site = Site::new(vec![Pool::new(1, 3, LONG)], settings);
+    let server = Server::start(site.serve(&["--restored"]));
+    server.says("\"message\":\"management\"");
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("\"message\":\"management\"")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let mut client = Client::connect(line["address"].as_str().unwrap()).unwrap();
+    let answer = client.post("/ui/login", &[], &format!("token={TOKEN}")).unwrap();
+    let cookie = answer.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let page = client.get("/ui/now.json", &[("cookie", &cookie)]).unwrap().json();
+    let first = page["findings"][0]["what"].as_str().unwrap();
+    assert!(first.starts_with("Some ring pools are held for another "), "{page:#}");
 }
 
 #[test]

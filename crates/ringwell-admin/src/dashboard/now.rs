@@ -2,6 +2,7 @@
 //! to take.
 
 use maud::{Markup, html};
+use ringwell_core::Millis;
 use ringwell_node::{Handle, HistoryState, JournalState, Phase};
 use serde::Serialize;
 use serde_json::json;
@@ -11,7 +12,7 @@ use super::layout::{Tiles, chart};
 use super::pools::{columns, row};
 use super::sample::{Point, Sample};
 use super::table::{Cell, Table};
-use super::words::{Cause, bytes, count, rate, several, share};
+use super::words::{Cause, bytes, count, duration, rate, several, share};
 use crate::loads::Loads;
 
 /// The lowest rate of overflow, in rows per second, at which a finding is shown.
@@ -209,6 +210,17 @@ fn of_the_server(node: &Handle, add: &mut impl FnMut(&'static str, String, &str,
         if let Some((what, advice)) = journal_finding(shard, state) {
             add("red", what, advice, "cluster");
         }
+    }
+    if let Some(left) = node.held().into_iter().map(|(_, left)| left).max() {
+        let left = duration(Millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)));
+        add(
+            "red",
+            format!("Some ring pools are held for another {left}"),
+            "Lockouts may have been lost, for example by a restore, so these pools hand out only \
+             overflow numbers. Wait, and add no numbers: until then, these pools also count as \
+             too small.",
+            "",
+        );
     }
 }
 
