@@ -112,7 +112,7 @@ pub fn end(files: &impl Files, node: &Node) {
         tracing::warn!(
             %error,
             "the clean shutdown could not be recorded: after the machine's next boot, all pools \
-            will answer with overflow numbers for one lockout"
+            will answer with overflow numbers for the longest lifetime"
         );
     }
 }

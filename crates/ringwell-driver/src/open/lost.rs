@@ -25,8 +25,8 @@ pub(super) fn report_lost(
         lost_from = taken_n,
         lost_to = proven,
         "the journal's log has lost acknowledged writes: all pools of the shard answer with \
-         overflow numbers for one lockout, then resume by themselves. Find out why: check the \
-         sync_interval of the journal's servers, and whether a disk was restored from a copy"
+         overflow numbers for the longest lifetime, then resume by themselves. Find out why: check \
+         the sync_interval of the journal's servers, and whether a disk was restored from a copy"
     );
     true
 }
@@ -40,7 +40,7 @@ pub(super) fn report_foreign(shard: u16, taken_n: u64, places: &Places) -> bool 
             shard,
             messages,
             "the journal's stream ends with messages from another program: all pools of the shard \
-             answer with overflow numbers for one lockout, then resume by themselves"
+             answer with overflow numbers for the longest lifetime, then resume by themselves"
         );
     }
     messages > 0
@@ -55,8 +55,8 @@ pub(super) fn report_past(shard: u16, begins: Option<u64>) -> bool {
             begins,
             "no snapshot beside the journal's log can be read, and the log's beginning was \
              dropped: the shard continues with the part of the log that remains. All its pools \
-             answer with overflow numbers for one lockout, then resume by themselves; look-ups of \
-             earlier times answer \"not kept\". Check the disks of the journal's servers"
+             answer with overflow numbers for the longest lifetime, then resume by themselves; look-ups \
+             of earlier times answer \"not kept\". Check the disks of the journal's servers"
         );
     }
     begins.is_some()
@@ -71,8 +71,8 @@ pub(super) fn report_replacement(shard: u16, is_new: bool) -> bool {
             "the journal's stream of this shard is gone, although streams of other shards exist \
              or another process has just served this shard: the stream was deleted. The shard's \
              allocations are lost, and look-ups cannot find them. All pools of the shard answer \
-             with overflow numbers for one lockout, then resume by themselves. Stop the server \
-             before you restore the shard's two streams from a backup. Find out who deleted the \
+             with overflow numbers for the longest lifetime, then resume by themselves. Stop the \
+             server before you restore the shard's two streams from a backup. Find out who deleted the \
              streams"
         );
     }
@@ -98,9 +98,9 @@ pub(super) fn report_other(shard: u16, tip: &Tip, (reached, failed_at): (LogEnd,
             reported_epoch = epoch,
             "the journal's stream of this shard ends before the last group that an earlier \
              process reported: the stream has lost acknowledged writes, or was deleted and created \
-             again. All pools of the shard answer with overflow numbers for one lockout, then \
-             resume by themselves. Find out why: check the sync_interval of the journal's servers, \
-             and who may delete streams"
+             again. All pools of the shard answer with overflow numbers for the longest lifetime, \
+             then resume by themselves. Find out why: check the sync_interval of the journal's \
+             servers, and who may delete streams"
         );
     }
     is_other
