@@ -40,7 +40,8 @@ fn failed_at(text: &str) -> LogEnd {
             "cannot read the metadata entry {FAILED_AT} of a journal's stream. The entry records \
              when the stream lost acknowledged messages. Until the entry can be read or is \
              removed, all pools of the shard answer with overflow numbers for the longest lifetime \
-             after each start. Start a version of Ringwell that can read the entry, or remove the entry"
+             after each start. Start a version of Ringwell that can read the entry, or remove \
+             the entry"
         );
         LogEnd { epoch: u64::MAX, group: u64::MAX }
     })

@@ -361,7 +361,8 @@ fn started(opened: Opened<OsFiles>, log: Option<ShardLog>, settings: &disk::Sett
             %verdict,
             "the last answered allocations may be lost: all pools of the shard answer with \
                 overflow numbers for the longest lifetime, then resume by themselves. If the \
-                verdict mentions damage, check the disk; `ringwell journal verify` checks the whole journal"
+                verdict mentions damage, check the disk; `ringwell journal verify` checks the \
+                whole journal"
         );
     }
     Started { shard, engine, store, log, lengthened: doubts.lengthened }

@@ -84,7 +84,7 @@ pub(crate) struct Disk {
     on_their_way: BTreeMap<u64, (u64, u64)>,
     /// The shards that have a directory.
     pub(crate) directories: BTreeSet<u16>,
-    /// Increases whenever a process ends, so that later calls of this process have no effect.
+    /// Increases whenever a process ends, so that its later calls have no effect.
     pub(crate) life: u32,
     pub(crate) is_full: bool,
     /// Whether the disk has failed, so that nothing becomes durable until it is mounted again.
@@ -94,8 +94,8 @@ pub(crate) struct Disk {
     /// The number of times that the disk was mounted again.
     pub(crate) mounts: u64,
     pub(crate) has_stopped: bool,
-    /// The number of times that the disk lost data that it had reported as stored: lost or
-    /// misplaced writes, and flushes that failed silently.
+    /// The count of lost or misplaced writes that the disk had reported as stored, and of flushes
+    /// that failed silently.
     pub(crate) lies: u64,
     /// The bits that have flipped. An operator can restore them from a copy.
     flips: Vec<(Name, usize, u8)>,
@@ -322,17 +322,14 @@ impl Disk {
             let lost = dirty.extract_if(.., |_| faults.stream(Kind::FlushError).chance(500_000));
             let lost: Vec<_> = lost.collect();
             self.lies += lost.iter().filter(|block| claimed.contains(block)).count() as u64;
-            // If the process is killed before it has recorded the failure, the next startup finds a
-            // gap in the journal.
+            // If the process is killed at once, the next startup finds a gap in the journal.
             let has_gap = self.is_os && name.sort == Sort::Segment && !lost.is_empty();
             self.was_damaged |= has_gap;
             self.has_lost_groups |= has_gap;
             self.lost_groups |= self.has_lost_groups;
         }
         let file = self.opened(handle)?;
-        for block in dirty {
-            file.store(block);
-        }
+        dirty.into_iter().for_each(|block| file.store(block));
         if fails { Err(Trouble::Io) } else { Ok(()) }
     }
 

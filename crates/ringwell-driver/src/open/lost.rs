@@ -55,8 +55,8 @@ pub(super) fn report_past(shard: u16, begins: Option<u64>) -> bool {
             begins,
             "no snapshot beside the journal's log can be read, and the log's beginning was \
              dropped: the shard continues with the part of the log that remains. All its pools \
-             answer with overflow numbers for the longest lifetime, then resume by themselves; look-ups \
-             of earlier times answer \"not kept\". Check the disks of the journal's servers"
+             answer with overflow numbers for the longest lifetime, then resume by themselves; \
+             look-ups of earlier times answer \"not kept\". Check the disks of the journal's servers"
         );
     }
     begins.is_some()
@@ -72,8 +72,8 @@ pub(super) fn report_replacement(shard: u16, is_new: bool) -> bool {
              or another process has just served this shard: the stream was deleted. The shard's \
              allocations are lost, and look-ups cannot find them. All pools of the shard answer \
              with overflow numbers for the longest lifetime, then resume by themselves. Stop the \
-             server before you restore the shard's two streams from a backup. Find out who deleted the \
-             streams"
+             server before you restore the shard's two streams from a backup. Find out who \
+             deleted the streams"
         );
     }
     is_new
