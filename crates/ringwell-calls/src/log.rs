@@ -31,7 +31,7 @@ pub use blocks::Blocked;
 pub use change::{Applied, CallChange, ReportedEvent};
 pub(crate) use change::{NewEvent, call_id, publish, publish_to};
 pub use outcome::{OutcomeCursor, OutcomeFilter, Recorded};
-pub use privacy::{Erased, ErasedAllocation, Whom, fingerprint};
+pub use privacy::{Erased, ErasedAllocation, Removed, Whom, fingerprint};
 pub(crate) use query::moment;
 pub use query::{
     CallDetail, CallFilter, CallRow, Cursor, DeliveryRow, EndpointRow, EventRow, OutcomeRow,

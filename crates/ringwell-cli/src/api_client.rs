@@ -134,8 +134,8 @@ impl fmt::Display for ApiError {
             }
             Self::Lost { url, reason, is_read: false } => write!(
                 f,
-                "no usable answer from {url}: {reason}. The request may have taken effect: check \
-                 before you repeat it"
+                "no usable answer from {url}: {reason}. The request may have taken effect, or may \
+                 still take effect: check before you repeat it"
             ),
             Self::Refused { url, status: StatusCode::UNAUTHORIZED, has_token, .. } => {
                 match has_token {

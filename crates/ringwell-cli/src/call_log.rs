@@ -1,5 +1,5 @@
-//! `ringwell calls`: exports calls from the call log of a running server, imports results, blocks
-//! callers, and erases personal data.
+//! `ringwell calls`: exports and removes calls in the call log of a running server, imports
+//! results, blocks callers, and erases personal data.
 
 mod blocks;
 pub(crate) mod erase;
@@ -8,6 +8,7 @@ mod layout;
 mod outcomes;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod remove;
 
 use std::process::ExitCode;
 
@@ -36,6 +37,9 @@ enum Command {
     /// Remove a caller or a visitor from the call log
     #[command(after_help = erase::HELP)]
     Erase(erase::Args),
+    /// Remove calls for good
+    #[command(after_help = remove::HELP)]
+    Remove(remove::Args),
     /// Read the results of calls from a CSV file, and report them to the server
     #[command(after_help = outcomes::HELP)]
     Outcomes(outcomes::Args),
@@ -56,6 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Export(args) => export::run(args),
         Command::Erase(args) => erase::run(args),
+        Command::Remove(args) => remove::run(args),
         Command::Outcomes(args) => outcomes::run(args),
         Command::Block(args) => blocks::add(args),
         Command::Unblock(args) => blocks::remove(args),

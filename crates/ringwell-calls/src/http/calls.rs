@@ -46,7 +46,7 @@ struct SeesCallers(bool);
 pub fn routes(service: Service, tokens: Tokens) -> Router {
     Router::new()
         .route("/v1/calls", get(list))
-        .route("/v1/calls/{id}", get(one))
+        .route("/v1/calls/{id}", get(one).delete(erasures::call))
         .route("/v1/calls/{id}/outcomes", post(outcomes::post))
         .route("/v1/outcomes", get(outcomes::list).post(outcomes::upload))
         .route("/v1/events", get(events))
@@ -69,7 +69,7 @@ async fn require_token(State(tokens): State<Tokens>, mut request: Request, next:
         return unknown_token(request.uri().path());
     }
     if !sees_callers && !reads_calls(&request) {
-        let detail = "this token can only read attributions and calls";
+        let detail = "this token can only read attributions and calls: use a management token";
         return Problem::new(StatusCode::FORBIDDEN, detail).into_response();
     }
     request.extensions_mut().insert(SeesCallers(sees_callers));

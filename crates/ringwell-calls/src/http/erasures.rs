@@ -1,5 +1,5 @@
 //! `POST /v1/erasures` and `DELETE /v1/callers/{number}`: erase the personal data of callers and
-//! visitors.
+//! visitors. `DELETE /v1/calls/{id}`: removes a call.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::problem::Problem;
 use crate::caller::Caller;
-use crate::log::{Erased, Whom};
+use crate::log::{Erased, Removed, Whom};
 use crate::number::called;
 use crate::service::{Service, now};
 
@@ -48,6 +48,28 @@ pub(super) async fn caller(
 ) -> Result<Json<Value>, Problem> {
     let whom = Whom::Caller(read(&number)?);
     erase(&service, whom).await
+}
+
+/// Removes a call for good, for example a test call.
+pub(super) async fn call(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    if !id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Problem::no_call(false));
+    }
+    let (log, waits, of) = (service.log().clone(), service.is_behind(), id.clone());
+    match service.run(async move { log.remove(&of).await }).await?? {
+        Removed::Done => {
+            tracing::info!(call = id, "removed a call from the call log");
+            Ok(StatusCode::NO_CONTENT)
+        }
+        Removed::Unknown => Err(Problem::no_call(waits)),
+        Removed::InProgress => {
+            let detail = "the call has not ended yet: try again after its end";
+            Err(Problem::new(StatusCode::CONFLICT, detail))
+        }
+    }
 }
 
 fn read(number: &str) -> Result<Caller, Problem> {

@@ -12,6 +12,7 @@ use super::change::text;
 use super::query::{call, moment};
 use super::{Log, LogError, blocks, ms};
 use crate::attribution::{Allocation, Attribution};
+use crate::call::CallState;
 use crate::caller::Caller;
 use crate::digest;
 
@@ -53,6 +54,17 @@ pub struct ErasedAllocation {
     pub number: String,
     /// The [`fingerprint`] of the visitor's parameters.
     pub parameters: String,
+}
+
+/// The result of removing a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// The call was removed.
+    Done,
+    /// There is no such call.
+    Unknown,
+    /// The call has not ended: its next report would bring it back.
+    InProgress,
 }
 
 impl Log {
@@ -145,6 +157,21 @@ impl Log {
         Ok(erased)
     }
 
+    /// Removes a call that has ended, with its timeline, results, events and webhooks.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn remove(&self, id: &str) -> Result<Removed, LogError> {
+        let mut tx = self.database().write().await?;
+        let Some(found) = call(&mut tx, id).await? else { return Ok(Removed::Unknown) };
+        if found.facts.state() != CallState::Ended {
+            return Ok(Removed::InProgress);
+        }
+        remove_one(&mut tx, id).await?;
+        tx.commit().await?;
+        Ok(Removed::Done)
+    }
+
     /// Removes calls that began before `before`, with all their data, and events older than
     /// `events`. Removes at most a few hundred calls and returns their count. Repeat this until it
     /// returns 0.
@@ -158,17 +185,7 @@ impl Log {
         let query = query.bind(ms(before)).bind(i64::from(CALLS_MAX));
         let rows = query.fetch_all(&mut *tx).await?;
         for row in &rows {
-            let id: String = row.try_get(0)?;
-            for statement in [
-                "DELETE FROM webhook_deliveries WHERE event IN \
-                 (SELECT place FROM call_events WHERE call = $1)",
-                "DELETE FROM call_events WHERE call = $1",
-                "DELETE FROM call_timeline WHERE call = $1",
-                "DELETE FROM call_outcomes WHERE call = $1",
-                "DELETE FROM calls WHERE id = $1",
-            ] {
-                sqlx::query(statement).bind(id.clone()).execute(&mut *tx).await?;
-            }
+            remove_one(&mut tx, &row.try_get::<String, _>(0)?).await?;
         }
         let query = sqlx::query("DELETE FROM number_taps WHERE at_ms < $1");
         query.bind(ms(before)).execute(&mut *tx).await?;
@@ -182,6 +199,21 @@ impl Log {
         tx.commit().await?;
         Ok(u64::try_from(rows.len()).unwrap_or(u64::MAX))
     }
+}
+
+/// Removes a call with everything that is recorded about it.
+async fn remove_one(db: &mut AnyConnection, id: &str) -> Result<(), LogError> {
+    for statement in [
+        "DELETE FROM webhook_deliveries WHERE event IN \
+         (SELECT place FROM call_events WHERE call = $1)",
+        "DELETE FROM call_events WHERE call = $1",
+        "DELETE FROM call_timeline WHERE call = $1",
+        "DELETE FROM call_outcomes WHERE call = $1",
+        "DELETE FROM calls WHERE id = $1",
+    ] {
+        sqlx::query(statement).bind(id.to_owned()).execute(&mut *db).await?;
+    }
+    Ok(())
 }
 
 /// Removes callers, parameters and STIR/SHAKEN verdicts from calls. Keeps times, pools and

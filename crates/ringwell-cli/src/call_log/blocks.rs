@@ -2,9 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{bail, ensure};
-use hyper::body::Bytes;
-use hyper::{Method, StatusCode};
+use anyhow::ensure;
 use serde_json::{Value, json};
 
 use crate::api_client::{Access, ApiClient};
@@ -80,16 +78,7 @@ pub(crate) fn remove(args: &Remove) -> anyhow::Result<ExitCode> {
         "{:?} is not the id of a blocked caller's entry: `ringwell calls blocks` lists the ids",
         args.id
     );
-    let (url, path) = (&args.access.url, format!("/v1/blocks/{}", args.id));
-    let nothing = ("application/json", Bytes::new());
-    let (status, body) = ApiClient::new(&args.access)?.send(url, Method::DELETE, &path, nothing)?;
-    if status != StatusCode::NO_CONTENT {
-        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-        bail!(
-            "{url} answered {status}: {}",
-            answer["detail"].as_str().unwrap_or("no reason given")
-        );
-    }
+    ApiClient::new(&args.access)?.delete(&args.access.url, &format!("/v1/blocks/{}", args.id))?;
     Ok(ExitCode::SUCCESS)
 }
 
