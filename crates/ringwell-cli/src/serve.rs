@@ -85,6 +85,11 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     let lookup_hashes = config.management.lookup_sha256.clone();
     let running = Arc::<OnceLock<Arc<Running>>>::default();
     let calls = Arc::clone(&running);
+    let (path, of_check) = (args.config.clone(), flags.clone());
+    let check = move || {
+        let read = ringwell_config::reload(&path, variable, of_check.clone(), cores());
+        read.err().unwrap_or_default()
+    };
     let reload = move || {
         let (config, directory) = read_again(&args.config, flags.clone(), calls.get())?;
         hashes.replace(&config.management.token_sha256.current());
@@ -94,6 +99,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     let (loads, tokens) = (SharedLoads::default(), DatabaseTokens::default());
     let dashboard = Dashboard::new(loads.clone());
     let (mut directories, mut thread) = (Directories { hung_up, ..Directories::default() }, None);
+    directories.check = Some(Box::new(check));
     if let Some(kept) = kept {
         let (handle, orders) = order_channel();
         directories.orders = Some(orders);

@@ -59,7 +59,7 @@ pub use ringwell_driver::pool_query::{PoolAsked, PoolState, REST_BOUNDS, Rested}
 pub use ringwell_driver::stats::{JournalStats, LinkStats, Reason, ShardStats};
 pub use ringwell_driver::store::Logs;
 pub use ringwell_os::Clock;
-pub use run::{Directories, OnReady, Reload, ReloadSettings, serve};
+pub use run::{Check, Directories, OnReady, Reload, ReloadSettings, serve};
 pub use running_node::{OrderError, Orders, RunningNode, order_channel};
 pub use secure::warn_of_validity;
 pub use site::{Script, script};

@@ -4,6 +4,7 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use ringwell_config::Config;
@@ -12,11 +13,12 @@ use ringwell_driver::Platform;
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::{JournalState, Node, Phase};
 use ringwell_driver::open::placement_name;
-use ringwell_driver::store::{Fenced, KeptNotes, LastOwner, LogEnd, Logs, Sign};
+use ringwell_driver::store::{Fenced, Heard, KeptNotes, LastOwner, LogEnd, Logs, Sign};
 use ringwell_journal::Durability;
 use ringwell_os::clock::{Clock, reading};
 
 use crate::platform::Tokio;
+use crate::run::Check;
 use crate::{ServeError, disk};
 
 /// The error for a durability that cannot be combined with journals in a shared log.
@@ -27,6 +29,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The time that a process has to record in the notes of its logs that a journal has failed.
 const NOTES_MAX: Duration = Duration::from_secs(3);
+
+/// The interval between two checks of a standby's configuration.
+const CHECK_EVERY: Duration = Duration::from_secs(30);
 
 /// Adapts the settings of the journal files, because these files become a copy of the shared log.
 /// If standbys are configured, waits while another process serves, and returns the last known state
@@ -39,6 +44,7 @@ pub(crate) fn prepare(
     config: &Config,
     membership: Option<&Membership>,
     settings: &mut disk::Settings,
+    check: Option<&Check>,
 ) -> Result<Option<LastOwner>, ServeError> {
     let Some(logs) = logs else { return Ok(None) };
     if settings.durability != Durability::Disk {
@@ -55,9 +61,51 @@ pub(crate) fn prepare(
         settings.segment_bytes = settings.segment_bytes.min(segment_bytes_max(bytes_max));
     }
     let first = first_shard(membership);
-    let heard = if stands_by(config) { logs.stand_by(first) } else { None };
+    let heard = if stands_by(config) { stand_by(logs, first, check)? } else { None };
     logs.starting(first);
     Ok(heard.map(|heard| heard.owner(&reading())))
+}
+
+/// Waits as a standby, and logs errors of the configuration in the meantime.
+fn stand_by(
+    logs: &dyn Logs,
+    first: u16,
+    check: Option<&Check>,
+) -> Result<Option<Heard>, ServeError> {
+    let (waiting, over) = channel();
+    std::thread::scope(|scope| {
+        let watch = move || check.iter().for_each(|check| check_until(check, &over));
+        let thread = std::thread::Builder::new().name("standby".to_owned());
+        thread.spawn_scoped(scope, watch).map_err(ServeError::Thread)?;
+        let heard = logs.stand_by(first);
+        drop(waiting);
+        Ok(heard)
+    })
+}
+
+/// Checks the configuration repeatedly until the sender of `over` is dropped, and logs its errors.
+fn check_until(check: &Check, over: &Receiver<()>) {
+    let mut known = Vec::new();
+    while over.recv_timeout(CHECK_EVERY) == Err(RecvTimeoutError::Timeout) {
+        let faults: Vec<String> = check().iter().map(ToString::to_string).collect();
+        if faults == known {
+            continue;
+        }
+        for fault in &faults {
+            tracing::error!("{fault}");
+        }
+        if faults.is_empty() {
+            tracing::info!("the configuration of this standby has no errors any more");
+        } else {
+            tracing::error!(
+                faults = faults.len(),
+                "the configuration of this standby has errors: until they are corrected, a \
+                 take-over serves the pools, web sites, [calls] and management tokens that were \
+                 read at the beginning of the wait"
+            );
+        }
+        known = faults;
+    }
 }
 
 /// Returns the maximum segment size for a copy whose history may be at most `bytes` bytes long. The

@@ -79,6 +79,9 @@ pub type Reload = Box<dyn FnMut() -> Result<(Directory, Vec<Site>), Vec<Fault>> 
 /// Reloads settings other than pools, and applies them.
 pub type ReloadSettings = Box<dyn FnMut() -> Result<(), Vec<Fault>> + Send>;
 
+/// Returns the errors in the configuration, and applies nothing.
+pub type Check = Box<dyn Fn() -> Vec<Fault> + Send + Sync>;
+
 /// The ways in which the directory can change while the node serves.
 #[derive(Default)]
 pub struct Directories {
@@ -86,6 +89,8 @@ pub struct Directories {
     pub reload: Option<Reload>,
     /// On SIGHUP, if pools do not come from the configuration: reloads only other settings.
     pub reload_settings: Option<ReloadSettings>,
+    /// While the process waits as a standby.
+    pub check: Option<Check>,
     /// Orders from the part of the process that maintains the directory.
     pub orders: Option<Orders>,
     /// Whether a SIGHUP arrived before the node handled signals. If so, the node reloads the
@@ -122,7 +127,8 @@ pub fn serve(
     // Read before a wait as a standby, so that a certificate that becomes unusable meanwhile does
     // not prevent the take-over.
     let secure = config.tls.as_ref().map(Secure::begin).transpose()?;
-    let last_owner = logs::prepare(logs, &config, member, &mut settings)?;
+    let last_owner =
+        logs::prepare(logs, &config, member, &mut settings, directories.check.as_ref())?;
     let _lock = match durability {
         Durability::Memory => None,
         Durability::Disk | Durability::Os => Some(LockWatch::begin(&config.data)?),

@@ -130,12 +130,20 @@ fn a_stopping_node_hands_its_shards_to_its_standby() {
     let second = nodes.start(1);
     nodes.wait_for_all(&second);
     let command = nodes.start_elsewhere(0, "a2");
-    let waiting = thread::spawn(|| (Server::start(command), Instant::now()));
+    let limit = Duration::from_mins(2);
+    let waiting =
+        thread::spawn(move || (Server::try_start_within(command, limit).unwrap(), Instant::now()));
     // If the standby followed node b's heartbeats or no heartbeats at all, it would have taken over
     // by now.
     sleep(Duration::from_secs(5));
     assert!(!waiting.is_finished(), "the owner lives");
-    // A pool gets another key while the standby waits.
+    // While the standby waits, its configuration has an error for a while, and a pool gets another
+    // key.
+    let config = nodes.sites[0].config().to_owned();
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("nonsense = 1\n{text}")).unwrap();
+    sleep(Duration::from_secs(32));
+    fs::write(&config, text).unwrap();
     for site in &mut nodes.sites {
         let mut pools = site.pools.clone();
         "another-key-of-00001".clone_into(&mut pools[0].key);
@@ -151,6 +159,7 @@ fn a_stopping_node_hands_its_shards_to_its_standby() {
     nodes.wait_for_all(&second);
     nodes.wait_for_all(&third);
     third.says("after the wait as a standby: pools");
+    third.says("the configuration of this standby has errors");
     third.stop();
     second.stop();
 }
