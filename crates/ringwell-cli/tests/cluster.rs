@@ -17,6 +17,8 @@ mod history;
 mod judged;
 #[path = "cluster/late.rs"]
 mod late;
+#[path = "cluster/lists.rs"]
+mod lists;
 #[path = "cluster/lost.rs"]
 mod lost;
 #[path = "hostile/metrics.rs"]

@@ -24,7 +24,7 @@ use crate::lists::list;
 use crate::membership::Membership;
 use crate::message::{Message, Step, StepResult};
 use crate::node::{Node, Phase};
-use crate::platform::{Path, Platform};
+use crate::platform::{Moment, Path, Platform};
 use crate::queue::Peers;
 use crate::store::ServedMap;
 
@@ -80,7 +80,7 @@ pub(crate) async fn earlier_elsewhere<P: Platform>(
     let asked: Vec<_> = others(node).into_iter().map(|to| post(peers, to, &body)).collect();
     let mut earlier = Millis::ZERO;
     for answer in asked {
-        let answer = read(platform.by(until, answer).await);
+        let answer = read(platform, answer, until).await;
         earlier = earlier.max(Millis(answer.map_or(0, |answer| answer.earlier)));
     }
     earlier
@@ -133,7 +133,7 @@ async fn ask_others<P: Platform>(
         // have no task executor.
         let asked: Vec<_> = nodes.iter().map(|to| (*to, post(peers, *to, &body))).collect();
         for (other, answer) in asked {
-            let answer = read(platform.by(until, answer).await);
+            let answer = read(platform, answer, until).await;
             let Some(answer) = answer.filter(|it| it.pools.len() == to - from) else {
                 // Waits only once for a silent node, even if the numbers need several queries.
                 if counts_silent {
@@ -161,17 +161,18 @@ async fn ask_others<P: Platform>(
     all
 }
 
-/// Sends the query; the answer arrives later. If the queue is full, no answer arrives.
-fn post(peers: &Peers, other: u16, body: &Bytes) -> oneshot::Receiver<Result<Bytes, String>> {
-    let (reply, answer) = oneshot::channel();
-    let _ = peers.send(other, Message::Post { path: Path::Locked, body: body.clone(), reply });
-    answer
+/// An answer that arrives later; `None` if the query could not be sent.
+type Answer = Option<oneshot::Receiver<Result<Bytes, String>>>;
+
+/// Sends the query.
+fn post(peers: &Peers, other: u16, body: &Bytes) -> Answer {
+    peers.post(other, Path::Locked, body.clone())
 }
 
-fn read(
-    answer: Option<Result<Result<Bytes, String>, oneshot::error::RecvError>>,
-) -> Option<Locked> {
-    serde_json::from_slice(&answer?.ok()?.ok()?).ok()
+/// Waits for an answer, but not after `until`.
+async fn read<P: Platform>(platform: &P, answer: Answer, until: Moment) -> Option<Locked> {
+    let answer = platform.by(until, answer?).await?.ok()?.ok()?;
+    serde_json::from_slice(&answer).ok()
 }
 
 /// Returns the numbers that are in no rotation of this node but are known to one of its shards,
@@ -372,16 +373,17 @@ async fn hold_on_all_shards(node: &Node, peers: &Peers) {
     }
 }
 
-/// Holds the pools of `shard` with numbers that are locked on other nodes, or in pools of their
-/// lists. A node that does not answer causes no hold, except of the pools in `conflicting`, which
-/// had numbers in such pools before. `free` omits numbers that are locked here. Returns the pools
-/// with numbers in pools of other nodes' lists.
+/// Holds the pools of `shard` that have numbers in pools of other nodes' lists, and returns them. A
+/// node that does not answer causes no hold, except of the pools in `conflicting`, which had
+/// numbers in such pools before. After a suspension of the shard, `may_be_locked` is set: pools
+/// with numbers that are locked on other nodes are then held too. `free` omits numbers that are
+/// locked here.
 pub(crate) async fn confirm<P: Platform>(
     platform: &P,
     node: &Node,
     peers: &Peers,
     shard: u16,
-    conflicting: &BTreeSet<PoolId>,
+    (conflicting, may_be_locked): (&BTreeSet<PoolId>, bool),
     free: impl AsyncFn(&[NumberRange]) -> Vec<NumberRange>,
 ) -> BTreeSet<PoolId> {
     let Some(owners) = node.owners() else { return BTreeSet::new() };
@@ -399,6 +401,8 @@ pub(crate) async fn confirm<P: Platform>(
         } else if is_unknown && conflicting.contains(&pool) {
             elsewhere.insert(pool);
             unknown.push((pool, numbers));
+            continue;
+        } else if !may_be_locked && !conflicting.contains(&pool) {
             continue;
         }
         if left.is_none_or(|left| left == Millis::ZERO) {

@@ -101,7 +101,7 @@ impl<P: Platform> Way<P> {
                         let _ = reply.send(link.attribution((number, at), keep_alives).await);
                     });
                 }
-                Message::Post { path, body, reply } => {
+                Message::Post { path, body, reply, .. } => {
                     link.platform.clone().spawn(async move {
                         let _ = reply.send(link.post(path, body).await);
                     });

@@ -134,6 +134,8 @@ pub enum Message {
     },
     /// Sends a request over the link to the node of a shard.
     Post {
+        /// The shard.
+        to: u16,
         /// The path of the request.
         path: Path,
         /// The body of the request.

@@ -82,7 +82,10 @@ pub async fn serve<P: Platform>(
                 let now = shard.now();
                 pool_query::answer(shard.id, &shard.engine.borrow(), now, &shard.stats, query);
             }
-            // This message is only sent to shards of other nodes.
+            // A thread without links has sent this message.
+            Message::Post { to, path, body, reply } if to != shard.id => {
+                let _ = shard.peers.send(to, Message::Post { to, path, body, reply });
+            }
             Message::Post { .. } => {}
             Message::Stats(reply) => {
                 let _ = reply.send(stats(&shard, &links, &*store, connections()));

@@ -6,7 +6,8 @@
 //! every second ([`TURN`]), and may serve only within [`STILL_MAX`] of its last check. After that,
 //! its rows overflow until the list has been read again from its source and the other nodes have
 //! been asked about the numbers. If the source or a node does not answer within its time limit, the
-//! shard continues without that answer. The other nodes are also asked when the shard starts.
+//! shard continues without that answer. When the shard starts, the other nodes are also asked
+//! whether the numbers are in pools of their lists.
 //! Source: docs/spec/cluster.md, "A suspended node".
 
 use std::cell::RefCell;
@@ -20,6 +21,7 @@ use ringwell_directory::without;
 
 use crate::arrivals::{self, LIST_SPREAD};
 use crate::canary::{Bug, planted};
+use crate::node::Phase;
 use crate::platform::Platform;
 use crate::shard::Shard;
 
@@ -56,8 +58,10 @@ pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
     loop {
         let until = confirmed + STILL_MAX;
         shard.engine.borrow_mut().serve_until(until);
-        if conflict.borrow().ask_at.is_some_and(|at| shard.now() >= at) {
-            ask_others(&shard, &conflict).await;
+        // While the node starts, it may not know yet which buckets have moved to other nodes.
+        let is_due = conflict.borrow().ask_at.is_some_and(|at| shard.now() >= at);
+        if is_due && shard.node.phase() != Phase::Starting {
+            ask_others(&shard, &conflict, false).await;
         }
         if shard.now() <= until {
             shard.platform.sleep_until(shard.platform.moment() + TURN).await;
@@ -99,7 +103,7 @@ async fn confirm<P: Platform>(shard: &Shard<P>, conflict: &RefCell<Conflict>) {
             "the list of pools could not be reloaded: the shard continues with the current list"
         );
     }
-    ask_others(shard, conflict).await;
+    ask_others(shard, conflict, true).await;
     if conflict.borrow().pools.is_empty() {
         tracing::info!(
             shard = shard.id,
@@ -109,12 +113,17 @@ async fn confirm<P: Platform>(shard: &Shard<P>, conflict: &RefCell<Conflict>) {
 }
 
 /// Asks the other nodes about the shard's numbers, and holds pools if necessary. If there is a
-/// conflict, the nodes are asked again before the holds end.
-async fn ask_others<P: Platform>(shard: &Shard<P>, conflict: &RefCell<Conflict>) {
+/// conflict, the nodes are asked again before the holds end. Set `may_be_locked` after a suspension.
+async fn ask_others<P: Platform>(
+    shard: &Shard<P>,
+    conflict: &RefCell<Conflict>,
+    may_be_locked: bool,
+) {
     let Shard { platform, node, peers, .. } = shard;
     let had = std::mem::take(&mut conflict.borrow_mut().pools);
     let free = async |numbers: &[NumberRange]| free_numbers(shard, numbers).await;
-    let mut has = arrivals::confirm(platform, node, peers, shard.id, &had, free).await;
+    let mut has =
+        arrivals::confirm(platform, node, peers, shard.id, (&had, may_be_locked), free).await;
     if planted(Bug::ConflictIgnored) {
         has.clear();
     }

@@ -393,10 +393,7 @@ async fn post<P: Platform>(
     said: &Exchange,
 ) -> Option<Vec<JournalWord>> {
     let body = serde_json::to_vec(said).ok()?.into();
-    let (reply, answer) = oneshot::channel();
-    if !peers.send(shard, Message::Post { path: Path::Journals, body, reply }) {
-        return None;
-    }
+    let answer = peers.post(shard, Path::Journals, body)?;
     let answer = platform.within(PATIENCE, answer).await?.ok()?.ok()?;
     serde_json::from_slice(&answer).ok()
 }

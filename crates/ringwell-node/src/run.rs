@@ -239,7 +239,7 @@ struct Running {
     listeners: Listeners,
     pages: Listeners,
     links: Listeners,
-    /// The queues of the node's own shards.
+    /// The queues of the node's own shards. The first one forwards requests to other nodes.
     peers: Peers,
     clock: Clock,
     /// The epoch of each shard: a counter that increases with each startup.
@@ -284,6 +284,7 @@ fn start_threads(
         .map_err(|error| ServeError::Data { path: settings.data.clone(), error })?;
     let mut peers = Peers::default();
     let mut queues = Vec::new();
+    let first = shards.first().copied().unwrap_or_default();
     for shard in shards {
         let (way, queue) = mpsc::channel(QUEUE_MESSAGES_MAX);
         peers.add(shard, way);
@@ -313,6 +314,7 @@ fn start_threads(
         threads.push(spawn(plan, store, log)?);
     }
     drop((bound, bound_pages, bound_links));
+    let peers = peers.forwarding(first);
     Ok(Running { server, threads, listeners, pages, links, peers, clock, epochs })
 }
 

@@ -411,7 +411,7 @@ async fn post(
 
 async fn post_body(peers: &Peers, shard: u16, path: Path, body: Bytes) -> Result<Bytes, String> {
     let (reply, answer) = oneshot::channel();
-    if !peers.send_when_there_is_room(shard, Message::Post { path, body, reply }).await {
+    if !peers.send_when_there_is_room(shard, Message::Post { to: shard, path, body, reply }).await {
         return Err("there is no link to that node".to_owned());
     }
     answer.await.map_err(|_| "the link to that node was closed".to_owned())?

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringwell_directory::Owners;
-use tokio::sync::oneshot;
 
 use super::payload::OwnersCopy;
 use super::{keep, to_its_end, use_owners};
@@ -19,7 +18,6 @@ use crate::Path;
 use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::membership::Membership;
-use crate::message::Message;
 use crate::node::{Node, Phase};
 use crate::platform::Platform;
 use crate::queue::Peers;
@@ -97,10 +95,7 @@ pub async fn learn_from<P: Platform>(
     let copy = copy(node, Vec::new())?;
     let patience = if copy.stale.is_empty() { PATIENCE } else { HOLD_PATIENCE };
     let body = serde_json::to_vec(&copy).ok()?.into();
-    let (reply, answer) = oneshot::channel();
-    if !peers.send(shard, Message::Post { path: Path::Owners, body, reply }) {
-        return None;
-    }
+    let answer = peers.post(shard, Path::Owners, body)?;
     let answer = platform.within(patience, answer).await?.ok()?.ok()?;
     let received = serde_json::from_slice::<OwnersCopy>(&answer).ok()?;
     node.settle_stale(&received.held);

@@ -230,7 +230,7 @@ async fn link(
     let mut unanswered: Vec<oneshot::Sender<_>> = Vec::new();
     while let Some(message) = queue.recv().await {
         let (path, body, reply) = match message {
-            Message::Post { path, body, reply } => (path, body, reply),
+            Message::Post { path, body, reply, .. } => (path, body, reply),
             Message::Rows(rows) => {
                 to.shards[0].platform.clone().spawn(answer_rows(Rc::clone(&to), shard, rows));
                 continue;

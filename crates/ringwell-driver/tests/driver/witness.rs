@@ -101,7 +101,7 @@ fn shard_with(
         // The other node answers only journal reports.
         let mut unanswered = Vec::new();
         while let Some(message) = posts.recv().await {
-            let Message::Post { path: Path::Journals, body, reply } = message else {
+            let Message::Post { path: Path::Journals, body, reply, .. } = message else {
                 unanswered.push(message);
                 continue;
             };
