@@ -62,11 +62,6 @@ pub const SCHEMA: Schema = Schema {
             sqlite: include_str!("log/9.sqlite.sql"),
             postgres: include_str!("log/9.postgres.sql"),
         },
-        Step {
-            both: include_str!("log/10.sql"),
-            sqlite: include_str!("log/10.sqlite.sql"),
-            postgres: include_str!("log/10.postgres.sql"),
-        },
     ],
 };
 

@@ -8,11 +8,11 @@ mod rig;
 
 use rig::Rig;
 use ringwell_calls::Log;
-use ringwell_calls::block::{Block, Pattern};
+use ringwell_calls::block::{Block, BlockRow, Pattern};
 use ringwell_calls::log::{Blocked, SCHEMA};
 use ringwell_calls::provider::Refusal;
 use ringwell_core::Millis;
-use ringwell_store::{Database, Schema};
+use ringwell_store::Database;
 use sqlx::Row;
 
 fn block(caller: &str, pool: Option<u64>) -> Block {
@@ -42,36 +42,48 @@ async fn an_id_is_random_and_stays_as_long_as_the_entry(rig: Rig) {
     log.close().await;
 }
 
-async fn ids_of_an_earlier_schema_are_replaced(rig: Rig) {
-    static EARLIER: Schema =
-        Schema { version_table: SCHEMA.version_table, steps: SCHEMA.steps.split_at(9).0 };
-    let database = Database::open(&rig.location, &EARLIER).await.unwrap();
-    let mut tx = database.write().await.unwrap();
-    let script = "INSERT INTO call_blocks (id, caller, pool, answer, created_ms) \
-                  VALUES ('b_1', '+14155551234', -1, 'reject', 5), ('b_2', '+1900*', 7, 'busy', 6); \
+/// As long as a server of an earlier release uses the same database, such ids return.
+async fn ids_of_an_earlier_release_are_replaced(rig: Rig) {
+    let log = Log::open(&rig.location).await.unwrap();
+    let kept = add(&log, &block("+1800*", None)).await;
+    log.close().await;
+    let database = Database::open(&rig.location, &SCHEMA).await.unwrap();
+    let script = "INSERT INTO call_blocks (id, caller, pool, answer, created_ms) VALUES \
+                  ('b_0000000000000001', '+14155551234', -1, 'reject', 5), \
+                  ('b_0000000000000002', '+1900*', 7, 'busy', 6), \
+                  ('b_0000000000000003', '+1800*', -1, 'reject', 7); \
                   INSERT INTO calls (id, account, provider, provider_call_id, sequence, \
                   started_ms, state, attributed, facts, published, blocked) \
                   SELECT 'c_' || id, 'main', 'twilio', id, 1, 1000, 'ringing', 'none', '[]', '[]', \
-                  CASE id WHEN 'b_1' THEN 'b_1' ELSE 'b_removed_before' END FROM call_blocks";
+                  CASE id WHEN 'b_0000000000000002' THEN 'b_0000000000000009' ELSE id END \
+                  FROM call_blocks";
+    let mut tx = database.write().await.unwrap();
     sqlx::raw_sql(script).execute(&mut *tx).await.unwrap();
     tx.commit().await.unwrap();
     database.close().await;
     let log = Log::open(&rig.location).await.unwrap();
+    log.replace_derived_ids().await.unwrap();
     let rows = log.blocks().await.unwrap();
     assert!(rows.iter().all(|row| row.id.len() == 34), "{rows:?}");
-    assert_eq!(rows[0].block, block("+14155551234", None));
-    assert_ne!(rows[0].id, rows[1].id);
-    assert_eq!(add(&log, &block("+1900*", Some(7))).await, rows[1].id);
+    let id_of = |caller: &str| {
+        let of = |row: &&BlockRow| row.block.caller.text() == caller;
+        rows.iter().find(of).unwrap().id.clone()
+    };
+    assert_eq!((rows.len(), id_of("+1800*")), (3, kept.clone()));
+    assert_eq!(add(&log, &block("+1900*", Some(7))).await, id_of("+1900*"));
     log.close().await;
     let database = Database::open(&rig.location, &SCHEMA).await.unwrap();
     let query = sqlx::query("SELECT blocked FROM calls ORDER BY id");
     let calls = database.read_rows(query).await.unwrap();
-    let blocked: Vec<String> = calls.iter().map(|call| call.get(0)).collect();
-    assert_eq!(blocked, [&rows[0].id, "b_removed"]);
+    let mut blocked: Vec<String> = calls.iter().map(|call| call.get(0)).collect();
+    blocked.sort();
+    let mut wanted = [id_of("+14155551234"), "b_removed".to_owned(), kept.clone(), kept];
+    wanted.sort();
+    assert_eq!(blocked, wanted);
     database.close().await;
 }
 
 on_both_databases! {
     an_id_is_random_and_stays_as_long_as_the_entry
-    ids_of_an_earlier_schema_are_replaced
+    ids_of_an_earlier_release_are_replaced
 }

@@ -39,17 +39,19 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Replaces control characters, which would affect a terminal, with `?`.
+/// Replaces control characters, which would affect a terminal, with `?`. They include those that
+/// change the direction of the text.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    let turns = |c| matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || turns(c) { '?' } else { c }).collect()
 }
 
 #[cfg(test)]
 #[test]
 fn columns_are_as_wide_as_their_cells_and_numbers_are_right_aligned() {
     let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
-    let rows = [row(["7", "Frühling", ""]), row(["12", "a\x1b[2Jb", "x"])];
-    let text = "id  name      more\n 7  Frühling\n12  a?[2Jb    x\n";
+    let rows = [row(["7", "Frühling", ""]), row(["12", "a\x1b[2J\u{202e}b", "x"])];
+    let text = "id  name      more\n 7  Frühling\n12  a?[2J?b   x\n";
     assert_eq!(table(&["id", "name", "more"], &rows), text);
     assert_eq!(table(&["id"], &[]), "id\n");
     let long = "x".repeat(70_000);

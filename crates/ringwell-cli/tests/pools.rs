@@ -295,6 +295,15 @@ fn lists_are_tried_imported_and_exported() {
     assert!(printed.ends_with("good: 2, bad: 2; only the good lines were applied\n"), "{printed}");
     assert_eq!(managed.json(&["show", "4"])["lifetime_seconds"], 900.0);
     assert_eq!(managed.json(&["show", "2"])["lifetime_seconds"], 1800.0);
+    // Clients may already have the second key, so a list cannot replace it.
+    let with_key = |key: &str| {
+        fs::write(&list, format!("{heading}\n2,{key},,1800,8885550300,10\n")).unwrap();
+        stdout(&managed.run(&["import", &list])).to_owned()
+    };
+    assert!(with_key("KEY-2-OF-2").contains("   2  updated"));
+    assert!(with_key("KEY-2-OF-2").contains("   2  unchanged"));
+    let third = with_key("KEY-3-OF-2");
+    assert!(third.contains("   2  bad     ring pool 2 already has two keys"), "{third}");
     managed.fails(&["import", "/no/such/file"], "cannot read /no/such/file");
     let lines = "x,KEY45678,,1800,8885550700,5\n5,KEY45678,,soon,8885550700,5\n\
                  5,KEY45678,,1800,8885550700\n5,KEY45678,,1800,8885550700,many\n";

@@ -155,7 +155,16 @@ impl StoreError {
 #[must_use]
 pub fn trouble(error: &sqlx::Error) -> String {
     match error {
-        sqlx::Error::Database(error) => format!("answers with an error: {error}"),
+        sqlx::Error::Database(error) => {
+            let remedy = match error.code().as_deref() {
+                Some("42501") => {
+                    ": grant the user the missing rights, or connect as the owner of the tables"
+                }
+                Some("25006") => ": set the address of the primary server",
+                _ => "",
+            };
+            format!("answers with an error: {}{remedy}", error.message())
+        }
         // The connection pool retries a refused connection until its timeout expires, and then
         // reports no reason.
         sqlx::Error::PoolTimedOut => "does not answer: connection timed out: check that the \

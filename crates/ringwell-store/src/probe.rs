@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use sqlx::{AnyConnection, Connection, Row};
 
-use crate::database::sqlite_url;
+use crate::database::{Kind, sqlite_url};
 use crate::file::{side_files, wal_of};
+use crate::schema::found_version;
 use crate::{FileFault, Schema, StoreError};
 
 /// The time limit for an answer from PostgreSQL.
@@ -22,6 +23,10 @@ pub struct Probed {
     pub version: Option<usize>,
     /// Whether the user may create tables.
     pub can_create: bool,
+    /// Whether the user may change the tables. `true` if they do not exist yet.
+    pub can_write: bool,
+    /// Whether the server refuses all changes, as a standby does.
+    pub is_read_only: bool,
 }
 
 /// Connects to the PostgreSQL database at `url`, and looks for the tables of `schema`.
@@ -31,7 +36,8 @@ pub struct Probed {
 pub async fn probe_postgres(url: &str, schema: &Schema) -> Result<Probed, StoreError> {
     sqlx::any::install_default_drivers();
     let found = tokio::time::timeout(ANSWER_MAX, read_schema(url, schema.version_table)).await;
-    let (version, can_create) = found.map_err(|_| StoreError::Silent)??;
+    let (version, [can_create, can_write, is_read_only]) =
+        found.map_err(|_| StoreError::Silent)??;
     let version = version
         .map(|version| {
             let text = || format!("{} has the version {version}", schema.version_table);
@@ -40,25 +46,22 @@ pub async fn probe_postgres(url: &str, schema: &Schema) -> Result<Probed, StoreE
         .transpose()?;
     match (version, schema.steps.len()) {
         (Some(found), known) if found > known => Err(StoreError::NewerSchema { found, known }),
-        _ => Ok(Probed { version, can_create }),
+        _ => Ok(Probed { version, can_create, can_write, is_read_only }),
     }
 }
 
-async fn read_schema(url: &str, table: &str) -> Result<(Option<i64>, bool), sqlx::Error> {
+async fn read_schema(url: &str, table: &str) -> Result<(Option<i64>, [bool; 3]), sqlx::Error> {
     let mut connection = AnyConnection::connect(url).await?;
-    let query = "SELECT to_regclass($1) IS NOT NULL, \
-                 COALESCE(has_schema_privilege(current_schema(), 'CREATE'), FALSE)";
-    let row = sqlx::query(query).bind(table).fetch_one(&mut connection).await?;
-    let (exists, can_create): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
-    let mut version = None;
-    if exists {
-        // The name of the table comes from this program, never from outside.
-        let query = sqlx::AssertSqlSafe(format!("SELECT version FROM {table}"));
-        let row = sqlx::query(query).fetch_optional(&mut connection).await?;
-        version = row.map(|row| row.try_get(0)).transpose()?;
-    }
+    let version = found_version(table, Kind::Postgres, &mut connection).await?;
+    let query = "SELECT COALESCE(has_schema_privilege(current_schema(), 'CREATE'), FALSE), \
+                 COALESCE(has_table_privilege(to_regclass($1), 'INSERT') \
+                 AND has_table_privilege(to_regclass($1), 'UPDATE') \
+                 AND has_table_privilege(to_regclass($1), 'DELETE'), TRUE), \
+                 current_setting('transaction_read_only') = 'on'";
+    let row = sqlx::query(query).bind(table.to_owned()).fetch_one(&mut connection).await?;
+    let found = [row.try_get(0)?, row.try_get(1)?, row.try_get(2)?];
     connection.close().await?;
-    Ok((version, can_create))
+    Ok((version, found))
 }
 
 /// Reads the SQLite database at `path`, which a server may be using, and checks its structure.

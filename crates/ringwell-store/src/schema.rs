@@ -61,6 +61,10 @@ pub(crate) async fn upgrade(
     connection: &mut AnyConnection,
 ) -> Result<(), StoreError> {
     let Schema { version_table: table, steps } = schema;
+    // A user who may not create tables can use a database that is up to date.
+    if found_version(table, kind, connection).await? == i64::try_from(steps.len()).ok() {
+        return Ok(());
+    }
     let mut tx = connection.begin_with(kind.begin_write()).await?;
     if kind == Kind::Postgres {
         // If two programs start at the same time, the second one waits until the first one has
@@ -91,6 +95,26 @@ pub(crate) async fn upgrade(
     insert.bind(version).execute(&mut *tx).await?;
     tx.commit().await?;
     Ok(())
+}
+
+/// Returns the version in `table`, or `None` if the table is missing or empty. The name of the table
+/// comes from this program, never from outside.
+pub(crate) async fn found_version(
+    table: &str,
+    kind: Kind,
+    connection: &mut AnyConnection,
+) -> Result<Option<i64>, sqlx::Error> {
+    let exists = match kind {
+        Kind::Sqlite => "SELECT COUNT(*) FROM sqlite_schema WHERE name = $1",
+        Kind::Postgres => "SELECT COUNT(to_regclass($1))",
+    };
+    let row = sqlx::query(exists).bind(table.to_owned()).fetch_one(&mut *connection).await?;
+    if row.try_get::<i64, _>(0)? == 0 {
+        return Ok(None);
+    }
+    let query = sqlx::AssertSqlSafe(format!("SELECT version FROM {table}"));
+    let row = sqlx::query(query).fetch_optional(&mut *connection).await?;
+    row.map(|row| row.try_get(0)).transpose()
 }
 
 /// Runs several statements at once, which a prepared statement cannot do.

@@ -138,7 +138,11 @@ pub(crate) async fn import(
 ) -> Result<Response, Problem> {
     let visitor = enter(&context, &headers, Role::Write).await?;
     let bytes = axum::body::to_bytes(body, LIST_BYTES_MAX).await.map_err(|error| {
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the list cannot be read: {error}"))
+        let most = LIST_BYTES_MAX >> 20;
+        let detail = format!(
+            "the list cannot be read ({error}): it may have at most {most} MiB. Import it in parts"
+        );
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
     })?;
     let Options { dry_run, apply, create_only } = query(&uri)?;
     let (mut lines, mut numbers) = (Vec::new(), Lines::of(&bytes));
@@ -350,7 +354,7 @@ impl List<'_> {
             }
             change.update_pool(id, settings).await?;
             if let Some(key) = key.filter(|key| *key != before.key) {
-                change.replace_key(id, key).await?;
+                change.rotate_key(id, key).await?;
             }
         } else {
             let settings = new_pool(line, scope, lifetime, overflow.is_some());

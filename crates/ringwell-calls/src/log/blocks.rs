@@ -12,6 +12,9 @@ use crate::caller::Caller;
 use crate::provider::Refusal;
 use crate::robocall::{CALLS_MAX, Earlier, Robocall, SPAN, score};
 
+/// Whether an entry's id is one of an earlier release: `b_` and 16 digits.
+const DERIVED: &str = "LENGTH(id) = 18";
+
 /// The result of adding an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocked {
@@ -63,17 +66,58 @@ impl Log {
         if usize::try_from(others).is_ok_and(|others| others >= BLOCKS_MAX) {
             return Ok(Blocked::Full);
         }
-        let query = sqlx::query(
-            "INSERT INTO call_blocks (id, caller, pool, answer, note, created_ms) \
-             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (caller, pool) \
-             DO UPDATE SET answer = excluded.answer, note = excluded.note \
-             RETURNING id, caller, pool, answer, note, created_ms",
-        );
-        let query = query.bind(random_id("b_")?).bind(caller.to_owned()).bind(pool);
-        let query = query.bind(block.answer.name()).bind(block.note.clone()).bind(ms(now));
-        let stored = read(&query.fetch_one(&mut *tx).await?)?;
+        let query = "UPDATE call_blocks SET answer = $3, note = $4 WHERE caller = $1 AND pool = $2 \
+                     RETURNING id, caller, pool, answer, note, created_ms";
+        let query = sqlx::query(query).bind(caller.to_owned()).bind(pool);
+        let query = query.bind(block.answer.name()).bind(block.note.clone());
+        let mut stored = query.fetch_all(&mut *tx).await?;
+        if stored.is_empty() {
+            let query = "INSERT INTO call_blocks (id, caller, pool, answer, note, created_ms) \
+                         VALUES ($1, $2, $3, $4, $5, $6) \
+                         RETURNING id, caller, pool, answer, note, created_ms";
+            let query = sqlx::query(query).bind(random_id("b_")?).bind(caller.to_owned());
+            let query = query.bind(pool).bind(block.answer.name()).bind(block.note.clone());
+            stored.push(query.bind(ms(now)).fetch_one(&mut *tx).await?);
+        }
+        let stored = read(&stored[0])?;
         tx.commit().await?;
         Ok(Blocked::Stored(stored))
+    }
+
+    /// Replaces the ids that earlier releases gave to entries. These ids are a hash of the caller's
+    /// number, from which the number can be computed, and calls keep them. As long as a server of
+    /// an earlier release uses the same database, it goes on writing such ids.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn replace_derived_ids(&self) -> Result<(), LogError> {
+        let mut tx = self.database().write().await?;
+        let query = format!("SELECT id, caller, pool FROM call_blocks WHERE {DERIVED}");
+        let rows = sqlx::query(AssertSqlSafe(query)).fetch_all(&mut *tx).await?;
+        for row in rows {
+            let (old, caller): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+            let query = "SELECT id FROM call_blocks WHERE caller = $1 AND pool = $2 AND id <> $3";
+            let query = sqlx::query(query).bind(caller).bind(row.try_get::<i64, _>(2)?);
+            let other = query.bind(old.clone()).fetch_optional(&mut *tx).await?;
+            // A server of an earlier release may have added an entry for the same caller.
+            let (new, statement) = match other {
+                Some(other) => (other.try_get(0)?, "DELETE FROM call_blocks WHERE id = $1"),
+                None => (random_id("b_")?, "UPDATE call_blocks SET id = $2 WHERE id = $1"),
+            };
+            for statement in ["UPDATE calls SET blocked = $2 WHERE blocked = $1", statement] {
+                let query = sqlx::query(statement).bind(old.clone());
+                let has_two = statement.contains("$2");
+                let query = if has_two { query.bind(new.clone()) } else { query };
+                query.execute(&mut *tx).await?;
+            }
+        }
+        let rest = format!(
+            "UPDATE calls SET blocked = 'b_removed' WHERE blocked IS NOT NULL AND {}",
+            DERIVED.replace("id", "blocked")
+        );
+        sqlx::query(AssertSqlSafe(rest)).execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(())
     }
 
     /// Removes an entry. Returns whether the entry existed.

@@ -583,7 +583,7 @@ async fn a_log_of_an_earlier_schema_keeps_its_calls_and_indexes() {
     database.open().await.unwrap();
     let earlier = Log { database: Arc::new(database) };
     let mut ended = change("CA1", 30, EventKind::Ended(Some(Outcome::Answered)));
-    ended.blocked = Some("b_removed".to_owned());
+    ended.blocked = Some("b_1".to_owned());
     let changes = [complete(1), complete(2), ended];
     writer::together(&earlier, Millis(50_000), changes.iter()).await.unwrap();
     let (before, had) = (earlier.call(&changes[0].id()).await.unwrap(), indexes(&earlier).await);

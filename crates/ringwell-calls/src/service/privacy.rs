@@ -77,6 +77,7 @@ impl Service {
             Millis(now.0.saturating_sub(age))
         });
         let log = &self.inner.log;
+        log.replace_derived_ids().await?;
         while log.remove_before(remove, events).await? > 0 {
             tokio::task::yield_now().await;
         }

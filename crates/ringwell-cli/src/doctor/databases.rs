@@ -58,10 +58,21 @@ fn postgres(
 ) {
     let known = schema.steps.len();
     match probed {
+        Ok(Probed { is_read_only: true, .. }) => findings.bad(
+            "database",
+            format!("{field}: PostgreSQL refuses changes: set the address of the primary server"),
+        ),
+        Ok(Probed { can_write: false, .. }) => findings.bad(
+            "database",
+            format!(
+                "{field}: the user may not change the tables: run `GRANT ALL ON ALL TABLES IN \
+                 SCHEMA public TO` this user in the database"
+            ),
+        ),
         Ok(Probed { version: Some(version), .. }) if version == known => {
             findings.ok("database", format!("{field}: PostgreSQL answers; schema {version}"));
         }
-        Ok(Probed { version, can_create: true }) => {
+        Ok(Probed { version, can_create: true, .. }) => {
             let change =
                 if version.is_none() { "creates the tables" } else { "upgrades the tables" };
             findings

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::rig::{self, Rig};
-use super::support::server::ringwell;
+use super::support::server::{Server, ringwell};
 use super::support::site::Pool;
 use super::{LONG, Managed};
 
@@ -37,6 +37,38 @@ fn postgres_is_asked_for_its_schema_and_its_permissions() {
     drop(server);
     let (is_fit, said) = doctor(&managed);
     assert!(!is_fit && said.contains("directory.database: the database does not answer"), "{said}");
+}
+
+/// The doctor and the start must agree on each of these users.
+#[test]
+fn a_user_with_too_few_rights_is_named_with_the_remedy() {
+    let managed = Managed::new(Rig::postgres(), vec![Pool::new(1, 3, LONG)]);
+    managed.start().stop();
+    let (name, _) = managed.database();
+    managed.execute(
+        &name,
+        "CREATE ROLE reader LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader; \
+         CREATE ROLE writer LOGIN; GRANT ALL ON ALL TABLES IN SCHEMA public TO writer; \
+         REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+    );
+    let config = managed.site.config();
+    let text = fs::read_to_string(&config).unwrap();
+    let of = |user: &str| {
+        fs::write(&config, text.replace("postgres://ringwell@", &format!("postgres://{user}@")))
+            .unwrap();
+        (doctor(&managed), Server::try_start(managed.site.serve(&[])))
+    };
+    let ((is_fit, said), started) = of("reader");
+    assert!(!is_fit && said.contains("GRANT ALL ON ALL TABLES"), "{said}");
+    assert!(started.unwrap_err().log.contains("grant the user the missing rights"));
+    let ((is_fit, said), started) = of("writer");
+    assert!(is_fit && said.contains("PostgreSQL answers; schema 6"), "{said}");
+    started.unwrap().stop();
+    managed
+        .execute(&name, &format!("ALTER DATABASE {name} SET default_transaction_read_only = on"));
+    let ((is_fit, said), started) = of("ringwell");
+    assert!(!is_fit && said.contains("set the address of the primary server"), "{said}");
+    assert!(started.unwrap_err().log.contains("set the address of the primary server"));
 }
 
 #[test]
