@@ -167,7 +167,7 @@ fn join(given: &mut Given, before: &RingPool, line: &Line<'_>) {
     }
     let same = |is_same: bool, column: &str| {
         if !is_same {
-            line.fault(column, ValueError::new("differs from the pool's previous line"));
+            line.fault(column, ValueError::new("differs from an earlier line of this pool"));
         }
     };
     let fields = before.fields();

@@ -127,8 +127,8 @@ bugs! {
     /// The state that is sent to another shard omits the numbers whose records are in the newest
     /// group.
     FactsMissGroup "facts-miss-group";
-    /// The next owner of a pool discards the visitors of its numbers and the answers to repeatable
-    /// batches.
+    /// The next owner of a pool discards the records of which visitors got the pool's numbers, and
+    /// the answers to repeatable batches.
     AdoptForgets "adopt-forgets";
     /// A node accepts what other nodes report about its own buckets.
     HearsayBelieved "hearsay-believed";

@@ -335,7 +335,7 @@ impl List<'_> {
         }
         let earlier = self.overflows.get(&id);
         if overflow.is_some() && earlier.is_some() && overflow.as_ref() != earlier {
-            return Err(wrong("overflow_number", "differs from the pool's previous line"));
+            return Err(wrong("overflow_number", "differs from an earlier line of this pool"));
         }
         if let Some(overflow) = overflow
             && change.rotates(id, overflow).await?

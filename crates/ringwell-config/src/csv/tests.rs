@@ -78,10 +78,10 @@ fn lines_of_one_pool_complete_each_other_and_do_not_contradict() {
     let third = "1,key-of-pool-1,next-key-of-2,8885550198,900,8885550170,5,Summer\n";
     check_csv(
         &format!("{heading}{one}{other}{third}"),
-        "pools.csv:4: lifetime_seconds: differs from the pool's previous line
-pools.csv:4: overflow_number: differs from the pool's previous line
-pools.csv:4: next_ring_pool_key: differs from the pool's previous line
-pools.csv:4: name: differs from the pool's previous line
+        "pools.csv:4: lifetime_seconds: differs from an earlier line of this pool
+pools.csv:4: overflow_number: differs from an earlier line of this pool
+pools.csv:4: next_ring_pool_key: differs from an earlier line of this pool
+pools.csv:4: name: differs from an earlier line of this pool
 ",
     );
 }
