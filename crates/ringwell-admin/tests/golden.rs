@@ -296,7 +296,10 @@ async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
     let two = ["11,8885550199,1800,8885550100,5", "11,8885550198,1800,8885550110,5"];
     let answer = send(&router, ADMIN, import, &lines(&two)).await;
     assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
-    assert!(answer.contains("overflow_number: differs from an earlier line of this pool"), "{answer}");
+    assert!(
+        answer.contains("overflow_number: differs from an earlier line of this pool"),
+        "{answer}"
+    );
     // A line whose overflow number is in the pool's rotation does not change an existing pool.
     let good = lines(&["11,8885550199,1800,8885550100,5"]);
     gets(&router, ADMIN, import, &good, 200).await;

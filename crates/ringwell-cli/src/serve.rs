@@ -1,7 +1,7 @@
 //! `ringwell serve`: runs a server with a configuration.
 
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use ringwell_config::{Cluster, Config, Database, Overrides, Reloaded, Site, load
 use ringwell_core::PoolId;
 use ringwell_directory::{Directory, Fault, RingPool};
 use ringwell_node::disk::{Identity, OsFiles};
-use ringwell_node::{Directories, Logs, Membership, Routes, disk, order_channel, step_back};
+use ringwell_node::{Check, Directories, Logs, Membership, Routes, disk, order_channel, step_back};
 use ringwell_node::{check_free, warn_of_validity};
 use ringwell_store::ONLY_NODE;
 use signal_hook::consts::SIGHUP;
@@ -85,21 +85,16 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     let lookup_hashes = config.management.lookup_sha256.clone();
     let running = Arc::<OnceLock<Arc<Running>>>::default();
     let calls = Arc::clone(&running);
-    let (path, of_check) = (args.config.clone(), flags.clone());
-    let check = move || {
-        let read = ringwell_config::reload(&path, variable, of_check.clone(), cores());
-        read.err().unwrap_or_default()
-    };
+    let check = Some(check_of(args.config.clone(), flags.clone()));
     let reload = move || {
         let (config, directory) = read_again(&args.config, flags.clone(), calls.get())?;
         hashes.replace(&config.management.token_sha256.current());
         lookup_hashes.replace(&config.management.lookup_sha256.current());
         Ok((directory, config.sites))
     };
-    let (loads, tokens) = (SharedLoads::default(), DatabaseTokens::default());
+    let (loads, tokens, mut thread) = (SharedLoads::default(), DatabaseTokens::default(), None);
     let dashboard = Dashboard::new(loads.clone());
-    let (mut directories, mut thread) = (Directories { hung_up, ..Directories::default() }, None);
-    directories.check = Some(Box::new(check));
+    let mut directories = Directories { hung_up, check, ..Directories::default() };
     if let Some(kept) = kept {
         let (handle, orders) = order_channel();
         directories.orders = Some(orders);
@@ -115,6 +110,14 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     }
     serve(config, directory, member, directories, (dashboard, tokens, thread), &running)
         .map(|()| ExitCode::SUCCESS)
+}
+
+/// Returns a function that reads the configuration again, and returns its errors.
+fn check_of(path: PathBuf, flags: Overrides) -> Check {
+    Box::new(move || {
+        let read = ringwell_config::reload(&path, variable, flags.clone(), cores());
+        read.err().unwrap_or_default()
+    })
 }
 
 /// Opens the directory's database, and adds its web sites to `config`. Also returns its ring pools.

@@ -211,21 +211,22 @@ struct Rule {
 
 /// Holds these pools for as long as one of their listed numbers may be locked on another node. If
 /// this node's information about a number may be outdated, a hold is recorded even if it ends at
-/// once, because another node may have handed the number out. Returns whether any pool is held.
+/// once, because another node may have handed the number out. Returns the time until which pools are
+/// held, or `None` if no hold was recorded.
 async fn hold_pools<P: Platform>(
     platform: &P,
     node: &Node,
     peers: &Peers,
     pools: &[(PoolId, Vec<NumberRange>)],
     Rule { mut nodes, counts_silent, are_doubted }: Rule,
-) -> bool {
-    let Some(first) = node.shards().next() else { return false };
+) -> Option<Millis> {
+    let first = node.shards().next()?;
     if pools.is_empty() || planted(Bug::ArrivalsNotHeld) {
-        return false;
+        return None;
     }
     let known = known_here(node, peers, pools).await;
     // If the shard has ended, the change that follows detects it.
-    let Some(now) = now(peers, first).await else { return false };
+    let now = now(peers, first).await?;
     // After a number was locked here, another node may have taken over its bucket and extended the
     // lockout, or an operator may have ended the lockout there. So the other nodes are asked about
     // each locked number.
@@ -238,7 +239,7 @@ async fn hold_pools<P: Platform>(
     let one = |range: &NumberRange| (PoolId(0), vec![*range]);
     let asked: Vec<(PoolId, Vec<NumberRange>)> = rest.chain(locked.iter().map(one)).collect();
     let left = ask_others(platform, &mut nodes, peers, &asked, counts_silent).await;
-    let Some(now) = self::now(peers, first).await else { return false };
+    let now = self::now(peers, first).await?;
     let until = |left: Option<Millis>| {
         let longest = node.lifetimes().longest(now);
         // Adds a millisecond, because shard times are rounded down.
@@ -254,11 +255,11 @@ async fn hold_pools<P: Platform>(
     let passed = locked.iter().filter(|(slot, it, _)| it.is_of_other(slot));
     let passed = passed.filter(|_| !planted(Bug::OtherVisitorIgnored));
     let passed: BTreeMap<_, _> = passed.map(|(slot, _, until)| (slot.number, *until)).collect();
-    let (mut holds, mut is_held) = (node.bucket_holds(), false);
+    let (mut holds, mut held_until) = (node.bucket_holds(), None);
     for (pool, ranges) in pools {
         let of = ranges.iter().flat_map(|range| passed.range(range.first()..=range.last()));
         if let Some(until) = of.map(|(_, until)| *until).max() {
-            is_held = true;
+            held_until = held_until.max(Some(until));
             holds.add(bucket(*pool), BucketHold { since: Millis::ZERO, until });
         }
     }
@@ -272,12 +273,12 @@ async fn hold_pools<P: Platform>(
         };
         let is_doubted = are_doubted || is_known();
         if until > now || is_doubted {
-            is_held = true;
+            held_until = held_until.max(Some(until));
             holds.add(bucket(*pool), BucketHold { since: Millis::ZERO, until });
         }
     }
     node.set_bucket_holds(holds);
-    is_held
+    held_until
 }
 
 /// Makes the shard record new, later ends for these lockouts. If a number moves between shards of
@@ -358,7 +359,7 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
         return;
     }
     let rule = Rule { nodes: others(node), counts_silent: has_served, are_doubted: has_served };
-    if !hold_pools(platform, node, peers, &pools, rule).await {
+    if hold_pools(platform, node, peers, &pools, rule).await.is_none() {
         return;
     }
     hold_on_all_shards(node, peers).await;
@@ -415,10 +416,10 @@ pub(crate) async fn confirm<P: Platform>(
         pools.extend(free.chunks(RANGES_MAX).map(|ranges| (pool, ranges.to_vec())));
     }
     let rule = Rule { nodes, counts_silent: false, are_doubted: false };
-    let mut is_held = hold_pools(platform, node, peers, &pools, rule).await;
+    let held = hold_pools(platform, node, peers, &pools, rule).await;
     let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: false };
-    is_held |= hold_pools(platform, node, peers, &unknown, rule).await;
-    if is_held {
+    let unknown = hold_pools(platform, node, peers, &unknown, rule).await;
+    if held.max(unknown).is_some() {
         // A missing result is ignored: a shard that has ended hands out no numbers.
         let _ = ask(peers, shard, Step::HoldBuckets(node.bucket_holds())).await;
         record(platform, node, &owners, "the times until which pools overflow").await;
@@ -440,7 +441,7 @@ pub(crate) async fn hold_stale<P: Platform>(
     let pools = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket));
     let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
     let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: true };
-    if !hold_pools(platform, node, peers, &pools, rule).await {
+    if hold_pools(platform, node, peers, &pools, rule).await.is_none() {
         return;
     }
     hold_on_all_shards(node, peers).await;
@@ -482,7 +483,16 @@ pub(crate) async fn hold<P: Platform>(
     let leaving = leaving.map(|pool| (pool.id(), pool.numbers().to_vec()));
     let pools: Vec<_> = pools.cloned().chain(leaving).collect();
     let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: false };
-    hold_pools(platform, node, peers, &pools, rule).await;
+    let held_until = hold_pools(platform, node, peers, &pools, rule).await;
+    if let Some(left) = held_until.map(|until| until.since(now)).filter(|left| left.0 > 0) {
+        tracing::warn!(
+            pools = pools.len(),
+            seconds = left.0.div_ceil(1_000),
+            "some numbers that these ring pools received may be locked on another node, or another \
+             node does not answer: the pools hand out only overflow numbers until the lockouts \
+             must have ended"
+        );
+    }
     if !node.set_lists(&changed) || node.phase() != Phase::Serving {
         // The lists and holds are recorded when startup ends.
         return;

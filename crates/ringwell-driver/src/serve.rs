@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringwell_core::{Millis, PromoNumber};
 use tokio::sync::mpsc;
 
 use crate::link::Link;
@@ -14,6 +15,25 @@ use crate::shard::Shard;
 use crate::stats::{JournalStats, ShardStats};
 use crate::store::Store;
 use crate::{change, lookup, moves, pool_query};
+
+/// Ends a lockout. Returns whether there was one.
+fn release<P: Platform>(
+    shard: &Shard<P>,
+    number: PromoNumber,
+    allocated_at: Option<Millis>,
+    seen_at: Option<Millis>,
+) -> bool {
+    let now = shard.now();
+    let mut engine = shard.engine.borrow_mut();
+    let is_released = match seen_at {
+        Some(seen) => engine.release_unseen(now, number, allocated_at, seen),
+        None => engine.release(now, number, allocated_at),
+    };
+    if let Some(watch) = shard.platform.watch().filter(|_| is_released) {
+        watch.released(shard.id, number, now);
+    }
+    is_released
+}
 
 /// Serves the requests in this shard's queue until the queue is closed. `connections` returns the
 /// number of open connections.
@@ -29,24 +49,14 @@ pub async fn serve<P: Platform>(
             Message::Rows(rows) => shard.serve_peer(rows).await,
             Message::Unanswered(numbers) => shard.withdraw(&numbers),
             Message::Release { number, allocated_at, seen_at, reply } => {
-                let now = shard.now();
-                let released = {
-                    let mut engine = shard.engine.borrow_mut();
-                    match seen_at {
-                        Some(seen) => engine.release_unseen(now, number, allocated_at, seen),
-                        None => engine.release(now, number, allocated_at),
-                    }
-                };
-                if let Some(watch) = shard.platform.watch().filter(|_| released) {
-                    watch.released(shard.id, number, now);
-                }
+                let is_released = release(&shard, number, allocated_at, seen_at);
                 shard.commit_soon();
                 let group = shard.engine.borrow().newest_group();
                 let releasing = Rc::clone(&shard);
                 shard.platform.spawn(async move {
                     let shard = releasing;
-                    let durable = if released { shard.commit.wait(group).await } else { Ok(()) };
-                    let _ = reply.send(durable.map(|()| released));
+                    let durable = if is_released { shard.commit.wait(group).await } else { Ok(()) };
+                    let _ = reply.send(durable.map(|()| is_released));
                 });
             }
             Message::Attribution { number, at, keep_alives, reply } => {
@@ -83,10 +93,10 @@ pub async fn serve<P: Platform>(
                 pool_query::answer(shard.id, &shard.engine.borrow(), now, &shard.stats, query);
             }
             // A thread without links has sent this message.
-            Message::Post { to, path, body, reply } if to != shard.id => {
-                let _ = shard.peers.send(to, Message::Post { to, path, body, reply });
+            Message::Post { to, path, body, reply } => {
+                let post = Message::Post { to, path, body, reply };
+                let _ = to != shard.id && shard.peers.send(to, post);
             }
-            Message::Post { .. } => {}
             Message::Stats(reply) => {
                 let _ = reply.send(stats(&shard, &links, &*store, connections()));
             }

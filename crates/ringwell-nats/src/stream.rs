@@ -244,7 +244,9 @@ impl Stream {
         let body = Bytes::from(body.to_string());
         let asked = Instant::now();
         let answer = self.answer(subject, body, ["INFO", "MSG.GET"].contains(&what)).await;
-        let read = answer.map_err(|error| Problem::Silent(error.to_string())).and_then(read_reply);
+        let read = answer
+            .map_err(|error| Problem::Silent(error.to_string()))
+            .and_then(|answer| read_reply(&answer));
         // A server that has been cut off from the others for some time answers that JetStream is
         // not available.
         let is_answered = match &read {
@@ -486,7 +488,7 @@ impl SharedLog for Stream {
     }
 }
 
-fn read_reply(answer: Message) -> Result<StreamReply, Problem> {
+fn read_reply(answer: &Message) -> Result<StreamReply, Problem> {
     let mut reply = serde_json::from_slice::<StreamReply>(&answer.payload)
         .map_err(|error| Problem::Silent(error.to_string()))?;
     match reply.error.take() {

@@ -82,12 +82,12 @@ pub(crate) struct Disk {
     changes: Vec<Change>,
     /// The writes that bypass the cache and are not flushed, as offset and length by file.
     on_their_way: BTreeMap<u64, (u64, u64)>,
-    /// The shards that have a directory.
+    /// The shards with a directory.
     pub(crate) directories: BTreeSet<u16>,
     /// Increases whenever a process ends, so that its later calls have no effect.
     pub(crate) life: u32,
     pub(crate) is_full: bool,
-    /// Whether the disk has failed, so that nothing becomes durable until it is mounted again.
+    /// Whether the disk has failed: nothing becomes durable until it is mounted again.
     pub(crate) is_dead: bool,
     /// Whether the file system has detected the failure and is therefore read-only.
     pub(crate) is_read_only: bool,
@@ -108,8 +108,7 @@ pub(crate) struct Disk {
     pub(crate) is_os: bool,
     /// Whether the node may have answered batches since the last orderly shutdown.
     pub(crate) has_served: bool,
-    /// Whether, since the last start, a power cut or a failed flush may have lost records of
-    /// answered batches.
+    /// Whether a power cut or a failed flush since the last start may have lost answered records.
     pub(crate) has_lost_groups: bool,
     /// Whether a power cut or a failed flush may ever have lost records of answered batches.
     lost_groups: bool,
@@ -304,9 +303,8 @@ impl Disk {
         let name = handle.name;
         self.on_their_way.remove(&handle.id);
         let fails = faults.strikes(Kind::FlushError);
-        // The map is text, so a damaged map is detected when it is read. However, nothing can
-        // detect a map that is intact but outdated. A flush of the map therefore never reports
-        // success without storing the map.
+        // Nothing can detect a map (a text) that is intact but outdated. A flush of the map
+        // therefore never reports success without storing the map.
         let is_of_a_shard = name.shard < u16::MAX;
         let lies = !fails && faults.strikes(Kind::LyingFlush) && is_of_a_shard;
         let file = self.opened(handle)?;
@@ -329,7 +327,9 @@ impl Disk {
             self.lost_groups |= self.has_lost_groups;
         }
         let file = self.opened(handle)?;
-        dirty.into_iter().for_each(|block| file.store(block));
+        for block in dirty {
+            file.store(block);
+        }
         if fails { Err(Trouble::Io) } else { Ok(()) }
     }
 
@@ -594,7 +594,7 @@ impl File {
     }
 
     fn range(&self, block: usize) -> (usize, usize) {
-        let len = self.cached.len();
-        ((block * BLOCK).min(len), (block * BLOCK + BLOCK).min(len))
+        let of = |place: usize| place.min(self.cached.len());
+        (of(block * BLOCK), of(block * BLOCK + BLOCK))
     }
 }

@@ -157,7 +157,8 @@ impl Log {
         Ok(erased)
     }
 
-    /// Removes a call that has ended, with its timeline, results, events and webhooks.
+    /// Removes a call that has ended, with its timeline, results, events and webhooks. SQLite also
+    /// overwrites the data in its files.
     ///
     /// # Errors
     /// [`LogError`].
@@ -169,6 +170,7 @@ impl Log {
         }
         remove_one(&mut tx, id).await?;
         tx.commit().await?;
+        self.database().overwrite_deleted().await?;
         Ok(Removed::Done)
     }
 

@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use hyper::StatusCode;
 
-use crate::api_client::{Access, ApiClient};
+use crate::api_client::{Access, ApiClient, ApiError};
+use crate::print::counted;
 
 pub(crate) const HELP: &str = "\
 Removes calls that have ended, with their timelines, results, events and webhooks, for example \
@@ -23,21 +24,33 @@ pub(crate) struct Args {
     access: Access,
 }
 
-/// Removes the calls one after the other.
+/// Removes the calls one after the other. Prints why a call was not removed, and goes on.
 ///
 /// # Errors
-/// If the server cannot be reached, or a call does not exist or has not ended. The calls before it
-/// have been removed.
+/// If the server cannot be reached.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = ApiClient::new(&args.access)?;
+    let mut left = 0_u64;
     for id in &args.ids {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        ensure!(
-            id.bytes().all(is_name),
-            "{id:?} is not the id of a call: `ringwell calls export` lists the ids"
-        );
-        let removed = client.delete(&args.access.url, &format!("/v1/calls/{id}"));
-        removed.with_context(|| format!("call {id} was not removed"))?;
+        let reason = if id.is_empty() || !id.bytes().all(is_name) {
+            "this is not the id of a call: `ringwell calls export` lists the ids".to_owned()
+        } else {
+            match client.delete(&args.access.url, &format!("/v1/calls/{id}")) {
+                Ok(_) => continue,
+                Err(ApiError::Refused { status: StatusCode::NOT_FOUND, detail, .. })
+                    if !detail.is_empty() =>
+                {
+                    detail
+                }
+                Err(ApiError::Refused { status: StatusCode::CONFLICT, detail, .. }) => detail,
+                Err(error) => return Err(error.into()),
+            }
+        };
+        eprintln!("{id:?}: {reason}");
+        left += 1;
     }
-    Ok(ExitCode::SUCCESS)
+    let removed = counted(args.ids.len() as u64 - left, "call");
+    println!("removed {removed}");
+    Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

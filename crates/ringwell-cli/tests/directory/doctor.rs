@@ -13,8 +13,8 @@ fn doctor(managed: &Managed) -> (bool, String) {
         .output()
         .unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
-    let lines = said.lines().filter(|line| line.contains("  database "));
-    (output.status.success(), lines.map(|line| format!("{line}\n")).collect())
+    let lines: Vec<_> = said.lines().filter(|line| line.contains("  database ")).collect();
+    (output.status.success(), lines.join("\n"))
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn a_stopping_node_hands_its_shards_to_its_standby() {
     assert!(!waiting.is_finished(), "the owner lives");
     // While the standby waits, its configuration has an error for a while, and a pool gets another
     // key.
-    let config = nodes.sites[0].config().to_owned();
+    let config = nodes.sites[0].config();
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, format!("nonsense = 1\n{text}")).unwrap();
     sleep(Duration::from_secs(32));
