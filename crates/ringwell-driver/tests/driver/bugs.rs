@@ -7,7 +7,7 @@ use ringwell_driver::canary::plant;
 
 use crate::{appends, arrivals, changes, conflict, disk, holder, moves_back, snapshots, witness};
 
-const FOUND_BY: [(Bug, fn()); 17] = [
+const FOUND_BY: [(Bug, fn()); 19] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
