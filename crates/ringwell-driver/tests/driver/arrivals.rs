@@ -304,7 +304,7 @@ fn a_start_with_unchanged_lists_holds_nothing() {
 
 /// This node's pools may contain other nodes' numbers, but a silent node may not have started yet.
 #[test]
-fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
+pub fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
     for other in ALL {
         let platform = Virtual::default();
         let pair = Pair::with(&platform, pair::pools(), begun(None::<fn(&Directory) -> Lists>));

@@ -7,7 +7,7 @@ use ringwell_driver::canary::plant;
 
 use crate::{appends, arrivals, changes, conflict, disk, holder, moves_back, snapshots, witness};
 
-const FOUND_BY: [(Bug, fn()); 19] = [
+const FOUND_BY: [(Bug, fn()); 20] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -22,6 +22,10 @@ const FOUND_BY: [(Bug, fn()); 19] = [
     (
         Bug::HiddenIgnored,
         appends::another_server_leads_if_the_leader_lacks_the_message_at_this_place,
+    ),
+    (
+        Bug::FirstStartSilent,
+        arrivals::a_first_start_asks_for_all_numbers_but_waits_for_no_node,
     ),
     (Bug::ConflictIgnored, conflict::numbers_in_pools_of_another_nodes_list_are_not_handed_out),
     (Bug::ConflictForgotten, conflict::a_node_that_falls_silent_has_not_corrected_its_list),
