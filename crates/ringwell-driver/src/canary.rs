@@ -289,6 +289,9 @@ bugs! {
     ConflictIgnored "conflict-ignored";
     /// A node that does not answer is assumed to have corrected its list of pools.
     ConflictForgotten "conflict-forgotten";
+    /// If a shard's journal is in doubt, buckets that a new map gives to another shard of the node
+    /// are not held.
+    FormerShardBelieved "former-shard-believed";
     /// The other nodes are not asked about the numbers of a shard that starts.
     StartUnconfirmed "start-unconfirmed";
     /// If the leader of a log refuses a message because its place is taken, but has no message for

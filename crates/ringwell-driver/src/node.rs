@@ -122,6 +122,8 @@ pub struct Begun {
     /// The digests of the lists of pools that were served from this data directory before; `None`
     /// if none were.
     pub served_lists: Option<Lists>,
+    /// The owners of buckets when this data directory was last served; `None` if they are unknown.
+    pub served_owners: Option<Owners>,
     /// The longest lifetimes of the pools that are now served and of the pools that were served
     /// before.
     pub lifetimes: Lifetimes,

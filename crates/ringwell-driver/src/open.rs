@@ -35,7 +35,7 @@ use std::mem::take;
 
 use read::KeptIn;
 use ringwell_core::Millis;
-use ringwell_directory::{BucketHolds, Directory, Owner};
+use ringwell_directory::{BucketHolds, Directory, Owner, Owners};
 use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
 use ringwell_journal::{Cut, Durability, Noted, Verdict};
 
@@ -105,6 +105,8 @@ pub struct Begun<F: Files> {
     /// The digests of the lists of pools that were served from this data directory before; `None`
     /// if none were.
     pub served_lists: Option<Lists>,
+    /// The owners of buckets when this data directory was last served.
+    pub served_owners: Option<Owners>,
     /// The longest lifetimes of the pools that are now served and of the pools that were served
     /// before.
     pub lifetimes: Lifetimes,
@@ -181,6 +183,7 @@ impl<F: Files> Begun<F> {
             noted: take(&mut self.noted),
             lists: take(&mut self.lists),
             served_lists: take(&mut self.served_lists),
+            served_owners: take(&mut self.served_owners),
             lifetimes: self.lifetimes,
             stale: take(&mut self.stale),
             abandoned: take(&mut self.abandoned),
@@ -269,6 +272,7 @@ pub fn begin<F: Files>(
     let served =
         start.member.map(|_| ServedMap::read(files, &settings.data)).transpose()?.flatten();
     let served_lists = served.as_ref().and_then(|served| served.lists.clone());
+    let served_owners = served.as_ref().and_then(|served| served.owners.clone());
     let served = served.filter(|_| has_files);
     let member = start.member.filter(|_| has_files);
     let placement = directory.placement();
@@ -302,6 +306,7 @@ pub fn begin<F: Files>(
         noted,
         lists: lists::lists(directory),
         served_lists: None,
+        served_owners,
         lifetimes,
         stale,
         abandoned,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringwell_core::Millis;
-use ringwell_directory::{BucketHold, SHARDS_MAX};
+use ringwell_directory::{BucketHold, Owners, SHARDS_MAX};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -333,7 +333,9 @@ async fn rename<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     Ok(())
 }
 
-/// Holds the buckets of these shards for the lifetimes of their pools, and for at least `earlier`.
+/// Holds the buckets that these shards have, or had when the data directory was last served, for
+/// the lifetimes of their pools, and for at least `earlier`. With a new map, another shard of this
+/// node may have such a bucket, and know none of its allocations.
 async fn hold(
     node: &Node,
     peers: &Peers,
@@ -341,6 +343,13 @@ async fn hold(
     earlier: Millis,
 ) -> Result<(), ChangeError> {
     let directory = node.directory();
+    let former = node.begun.served_owners.as_ref().map(Owners::placement);
+    let former = former.filter(|_| !planted(Bug::FormerShardBelieved));
+    let placement = directory.placement();
+    let had = |shard: u16| {
+        let of = former.iter().flat_map(move |former| former.buckets_of(shard));
+        of.filter(|bucket| node.is_own(placement.of_bucket(*bucket)))
+    };
     let mut holds = node.bucket_holds();
     for shard in doubtful {
         let (reply, answer) = oneshot::channel();
@@ -348,14 +357,14 @@ async fn hold(
             return Err(ChangeError::Shard(*shard));
         }
         let since = answer.await.map_err(|_| ChangeError::Shard(*shard))?;
-        for bucket in directory.placement().buckets_of(*shard) {
+        for bucket in placement.buckets_of(*shard).chain(had(*shard)) {
             let until = if earlier > Millis::ZERO { since + earlier } else { Millis::ZERO };
             holds.add(bucket, BucketHold { since, until });
         }
     }
     node.set_bucket_holds(holds.clone());
-    for shard in doubtful {
-        ask(peers, *shard, Step::HoldBuckets(holds.clone())).await?;
+    for shard in node.shards() {
+        ask(peers, shard, Step::HoldBuckets(holds.clone())).await?;
     }
     Ok(())
 }

@@ -108,7 +108,14 @@ const COINCIDENCES: &[Coincidence] = &[
         on: &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange],
         has_hours: false,
         from: 912,
-        rules: &["attribution", "forgotten"],
+        rules: &["attribution"],
+    },
+    Coincidence {
+        bug: Bug::FormerShardBelieved,
+        on: &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange],
+        has_hours: false,
+        from: 912,
+        rules: &["forgotten", "double"],
     },
     Coincidence {
         bug: Bug::ThroughTooEarly,
