@@ -107,7 +107,7 @@ const COINCIDENCES: &[Coincidence] = &[
         bug: Bug::LaterIgnored,
         on: &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange],
         has_hours: false,
-        from: 912,
+        from: 1_545,
         rules: &["attribution"],
     },
     Coincidence {
