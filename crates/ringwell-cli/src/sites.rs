@@ -86,7 +86,7 @@ struct Settings {
     /// The consent needed to remember a visitor
     #[arg(long, value_parser = ["off", "required", "cookieless"])]
     consent: Option<String>,
-    /// Maximum new numbers per minute for each client address
+    /// Maximum new numbers per minute for each client network (IPv4 /24, IPv6 /56)
     #[arg(long, value_name = "N")]
     leases_per_minute: Option<u32>,
     /// File with the secret for servers that swap numbers themselves

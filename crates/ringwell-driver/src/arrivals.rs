@@ -449,7 +449,7 @@ pub(crate) async fn hold_stale<P: Platform>(
 }
 
 /// Runs before the list of pools changes. Holds the pools that receive numbers from pools of other
-/// nodes, and records the holds.
+/// nodes. [`note`] records these holds.
 pub(crate) async fn hold<P: Platform>(
     platform: &P,
     node: &Node,
@@ -457,12 +457,10 @@ pub(crate) async fn hold<P: Platform>(
     next: &Directory,
     found: &Arrivals,
 ) {
-    let Some(owners) = node.owners() else { return };
     let Some(first) = node.shards().next() else { return };
     // If the shard has ended, the change that follows detects it.
     let Some(now) = now(peers, first).await else { return };
-    let changed: BTreeMap<_, _> =
-        found.buckets.iter().map(|bucket| (*bucket, list(next, *bucket))).collect();
+    let changed = changed(next, found);
     // Pools that were unknown at startup need no hold if their bucket's list is the one that was
     // last served, unless allocations may have been lost.
     let is_in_doubt = node.begun.unknown_until > now;
@@ -493,11 +491,27 @@ pub(crate) async fn hold<P: Platform>(
              must have ended"
         );
     }
-    if !node.set_lists(&changed) || node.phase() != Phase::Serving {
-        // The lists and holds are recorded when startup ends.
-        return;
+}
+
+/// Returns the new digest of each bucket whose list of pools has changed.
+fn changed(next: &Directory, found: &Arrivals) -> BTreeMap<u16, Option<u64>> {
+    found.buckets.iter().map(|bucket| (*bucket, list(next, *bucket))).collect()
+}
+
+/// Runs once all holds of the changed pools are durable, and before their numbers are handed out.
+/// Records the changed lists and the holds from [`hold`]. Had the lists been recorded earlier, a
+/// startup after a crash would not hold the pools.
+pub(crate) async fn note<P: Platform>(
+    platform: &P,
+    node: &Node,
+    next: &Directory,
+    found: &Arrivals,
+) {
+    let Some(owners) = node.owners() else { return };
+    // During startup, the lists and holds are recorded when startup ends.
+    if node.set_lists(&changed(next, found)) && node.phase() == Phase::Serving {
+        record(platform, node, &owners, "the changed lists of pools").await;
     }
-    record(platform, node, &owners, "the changed lists of pools").await;
 }
 
 /// Returns the buckets that this node has released but the next owner has not accepted yet. If a

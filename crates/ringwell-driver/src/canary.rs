@@ -203,11 +203,19 @@ bugs! {
     /// If the answer to a request to take buckets back is lost, the buckets stay in transit
     /// although they were taken back.
     AbortNotCompleted "abort-not-completed";
+    /// Changed lists of pools are recorded before the holds of the changed pools are durable.
+    ListsBeforeHolds "lists-before-holds";
+    /// A look-up checks whether a number's newest allocation is in doubt only after it has followed
+    /// the number's records.
+    DoubtReadLate "doubt-read-late";
     /// Buckets return to the owner that gave them away, although their next owner has served them.
     BackWithoutState "back-without-state";
     /// If buckets return to a node whose data is older than their departure, the node does not
     /// adopt their state.
     ReturnLate "return-late";
+    /// While a node accepts buckets, a shard that already serves them still adopts their state when
+    /// the giver sends it again.
+    ServedAdopts "served-adopts";
     /// With durability `os`, an orderly shutdown does not flush the records that arrive after its
     /// snapshot.
     StopUnflushed "stop-unflushed";

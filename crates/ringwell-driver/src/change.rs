@@ -208,6 +208,9 @@ async fn take_steps<P: Platform>(
     keep_lifetimes(platform, node, peers, *lifetimes).await?;
     if let Some(arrivals) = arrivals {
         arrivals::hold(platform, node, peers, next, arrivals).await;
+        if planted(Bug::ListsBeforeHolds) {
+            arrivals::note(platform, node, next, arrivals).await;
+        }
     }
     let held = held(peers, &shards, before).await?;
     let bucket_holds = node.bucket_holds();
@@ -217,6 +220,7 @@ async fn take_steps<P: Platform>(
         let removed = changes.removed.clone();
         ask(peers, *shard, Step::Leave { removed, smaller }).await?;
     }
+    let mut are_holds_recorded = true;
     for (shard, own) in changes {
         let put: Vec<_> = own.put.iter().map(|(index, pool)| (*index, spec(pool))).collect();
         if put.is_empty() {
@@ -244,11 +248,18 @@ async fn take_steps<P: Platform>(
         let of = |pool: &PoolSpec| until(&held, pool).max(of_bucket(pool));
         let holds = put.iter().filter_map(|(_, pool)| Some((pool.id, of(pool)?)));
         let holds = holds.collect();
-        if let StepResult::Clash(pool, InRotation { number, pool: owner }) =
-            ask(peers, *shard, Step::Enter { known, answers, holds, put }).await?
-        {
-            return Err(ChangeError::Clash { pool, number, owner });
+        match ask(peers, *shard, Step::Enter { known, answers, holds, put }).await? {
+            StepResult::Clash(pool, InRotation { number, pool: owner }) => {
+                return Err(ChangeError::Clash { pool, number, owner });
+            }
+            StepResult::Unrecorded => are_holds_recorded = false,
+            _ => {}
         }
+    }
+    // If some holds are not recorded, the next startup treats the lists as changed, and asks the
+    // other nodes about the numbers.
+    if let Some(arrivals) = arrivals.as_ref().filter(|_| are_holds_recorded) {
+        arrivals::note(platform, node, next, arrivals).await;
     }
     note_overflow(platform, node, prepared).await;
     node.use_directory(Arc::clone(next));

@@ -53,11 +53,17 @@ pub async fn look_up<P: Platform>(
     let clocks = shard.clocks();
     shard.engine.borrow_mut().set_clocks(clocks);
     confirm_owner(&shard, &reader, at, clocks).await?;
-    let mut past = walk(&shard, &reader, (number, at), wants_keep_alives, clocks).await?;
-    let (is_in_rotation, is_doubted) = {
+    let doubts = || {
         let engine = shard.engine.borrow();
         (engine.shard().find(number).is_some(), engine.is_doubted(number))
     };
+    // The number may be handed out during the walk. The doubt about its earlier allocation, which
+    // the walk has found, then ends.
+    let (was_in_rotation, was_doubted) = doubts();
+    let mut past = walk(&shard, &reader, (number, at), wants_keep_alives, clocks).await?;
+    let (is_in_rotation, is_doubted) = doubts();
+    let is_doubted = is_doubted || (was_doubted && !planted(Bug::DoubtReadLate));
+    let is_in_rotation = is_in_rotation && (was_in_rotation || planted(Bug::DoubtReadLate));
     // Another shard made this allocation, and a later one may exist elsewhere. The shard that made
     // an allocation reports it, unless the record is no longer kept.
     if let Some(held) = past.held.take_if(|held| held.pool.is_none() && is_doubted)

@@ -210,6 +210,8 @@ pub type Holds = Vec<(Option<PoolId>, Millis)>;
 pub enum StepResult {
     /// The step was executed.
     Taken,
+    /// The step was executed, but the journal does not contain all holds.
+    Unrecorded,
     /// The state of the numbers.
     Known(Vec<Retired>),
     /// The state of numbers and repeatable batches, and all holds, including those that have ended.

@@ -147,14 +147,21 @@ impl World {
         let running = self.nodes[node].running.as_ref();
         let Some(thread) = running.and_then(|running| running.first()) else { return };
         let (sim, shard) = (thread.sim.clone(), Rc::clone(&thread.shard));
+        let (list, asked) = sim.life.newest_list.get();
+        let newest = (list + 1, request.max(asked));
+        sim.life.newest_list.set(newest);
         thread.sim.executor.spawn(async move {
             let one = shard.node.changes.lock().await;
+            // A server never applies an older list after a newer one.
+            if sim.life.newest_list.get() != newest {
+                return;
+            }
             sim.life.is_listing.set(true);
             let (process, peers) = (&shard.node, &shard.peers);
             let made = change::apply(&sim, process, peers, move |before| before.replace(&pools));
             let made = made.await;
             sim.life.is_listing.set(false);
-            process.rereads.finish(request);
+            process.rereads.finish(newest.1);
             let fault = match made {
                 Ok(_) | Err(ChangeError::Shard(_) | ChangeError::Stopping) => return,
                 // The disk was full, so the operator repeats the change until the disk has space.

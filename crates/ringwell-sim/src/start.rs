@@ -222,6 +222,7 @@ impl World {
             number: self.nodes[node].life,
             is_dead: Cell::new(false),
             is_listing: Cell::new(false),
+            newest_list: Cell::default(),
             away: RefCell::default(),
         });
         let start = Start {

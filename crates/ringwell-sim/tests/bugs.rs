@@ -31,6 +31,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::SnapshotMissesMoved,
     Bug::ReportGivenUp,
     Bug::ReturnLate,
+    Bug::ServedAdopts,
     Bug::OtherVisitorIgnored,
     Bug::LostWithGaps,
     Bug::LockoutOutlastsDoubt,
@@ -116,6 +117,20 @@ const COINCIDENCES: &[Coincidence] = &[
         has_hours: false,
         from: 912,
         rules: &["forgotten", "double"],
+    },
+    Coincidence {
+        bug: Bug::ListsBeforeHolds,
+        on: &[Kind::Move, Kind::Manage, Kind::Call, Kind::SlowDisk],
+        has_hours: false,
+        from: 168,
+        rules: &["forgotten"],
+    },
+    Coincidence {
+        bug: Bug::DoubtReadLate,
+        on: &[Kind::Move, Kind::Manage, Kind::Call, Kind::SlowDisk],
+        has_hours: false,
+        from: 807,
+        rules: &["attribution"],
     },
     Coincidence {
         bug: Bug::ThroughTooEarly,

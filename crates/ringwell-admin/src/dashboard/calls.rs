@@ -310,12 +310,16 @@ fn why(call: &CallRow) -> String {
         Attributed::Allocated => "known".to_owned(),
         Attributed::Pending => "is pending".to_owned(),
         Attributed::Overflow => {
-            "unknown: the number is an overflow number, which many visitors see".to_owned()
+            "unknown: the number is an overflow number, which many visitors see (outcome overflow)"
+                .to_owned()
         }
-        Attributed::None => "unknown: no visitor was shown the number before the call".to_owned(),
+        Attributed::None => {
+            "unknown: no visitor was shown the number before the call (outcome none)".to_owned()
+        }
         Attributed::Unknown => {
             let problem = attribution.problem.as_deref();
-            format!("unknown: {}", problem.unwrap_or("the reason was not recorded"))
+            let problem = problem.unwrap_or("the reason was not recorded");
+            format!("unknown: {problem} (outcome unknown)")
         }
     }
 }

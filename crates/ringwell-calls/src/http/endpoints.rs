@@ -2,7 +2,7 @@
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use ringwell_core::Millis;
@@ -78,9 +78,12 @@ async fn create(
     if company_key.as_ref().is_some_and(|key| !(1..=KEY_BYTES_MAX).contains(&key.len())) {
         return Err(Problem::bad_request("company_key: 1 to 200 bytes"));
     }
+    let host = url.parse().ok().and_then(|url: Uri| url.host().map(str::to_owned));
     let new = NewEndpoint { url, types: known_types(types)?, company_key };
     let log = service.log().clone();
     let made = service.run(async move { log.create_endpoint(&new, now()).await }).await??;
+    // The rest of the URL may contain a secret.
+    tracing::info!(id = made.id, host, "a webhook endpoint was created through the API");
     Ok((StatusCode::CREATED, Json(secret_of(&made))))
 }
 
@@ -99,9 +102,12 @@ async fn remove(
     State(service): State<Service>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    let log = service.log().clone();
-    let removed = service.run(async move { log.remove_endpoint(&id).await }).await??;
-    if removed { Ok(StatusCode::NO_CONTENT) } else { Err(unknown()) }
+    let (log, of) = (service.log().clone(), id.clone());
+    if !service.run(async move { log.remove_endpoint(&of).await }).await?? {
+        return Err(unknown());
+    }
+    tracing::info!(id, "a webhook endpoint was removed through the API");
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn rotate(
@@ -110,7 +116,10 @@ async fn rotate(
 ) -> Result<Json<Value>, Problem> {
     let log = service.log().clone();
     match service.run(async move { log.rotate_secret(&id, now()).await }).await?? {
-        Rotated::Made(made) => Ok(Json(secret_of(&made))),
+        Rotated::Made(made) => {
+            tracing::info!(id = made.id, "a webhook endpoint got a new secret through the API");
+            Ok(Json(secret_of(&made)))
+        }
         Rotated::Unknown => Err(unknown()),
         Rotated::TooSoon(until) => Err(Problem::new(
             StatusCode::CONFLICT,

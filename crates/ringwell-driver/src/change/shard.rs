@@ -77,22 +77,39 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> StepResult {
                     break;
                 }
             }
-            for (place, (pool, until)) in holds.into_iter().enumerate() {
-                pause_at(&shard, place).await;
-                // Includes expired holds; see `Facts::settle_apart`.
-                let hold = |engine: &mut Engine, now| engine.hold_pool(now, pool, until);
-                if when_there_is_room(&shard, hold).await.is_none() {
-                    shard.engine.borrow_mut().hold_unrecorded(pool, until);
-                    shard.changed();
-                }
+            let are_recorded = hold(&shard, holds).await;
+            match put(&shard, pools).await {
+                StepResult::Taken if !are_recorded => StepResult::Unrecorded,
+                result => result,
             }
-            put(&shard, pools).await
         }
         Step::Use(directory) => {
             shard.use_directory(directory);
             StepResult::Taken
         }
     }
+}
+
+/// Holds these pools until the given times, and returns once the holds are durable. Returns `false`
+/// if the journal cannot store them.
+async fn hold<P: Platform>(shard: &Shard<P>, holds: Vec<(PoolId, Millis)>) -> bool {
+    let (mut are_recorded, is_any) = (true, !holds.is_empty());
+    for (place, (pool, until)) in holds.into_iter().enumerate() {
+        pause_at(shard, place).await;
+        // Includes expired holds; see `Facts::settle_apart`.
+        let hold = |engine: &mut Engine, now| engine.hold_pool(now, pool, until);
+        if when_there_is_room(shard, hold).await.is_none() {
+            shard.engine.borrow_mut().hold_unrecorded(pool, until);
+            shard.changed();
+            are_recorded = false;
+        }
+    }
+    if !is_any || !are_recorded || planted(Bug::ListsBeforeHolds) {
+        return are_recorded;
+    }
+    let group = shard.engine.borrow().newest_group();
+    shard.commit_soon();
+    shard.commit.wait(group).await.is_ok()
 }
 
 /// Returns the complete state of these numbers and buckets, collected piece by piece. The leaving

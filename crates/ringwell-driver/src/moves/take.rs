@@ -89,14 +89,14 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
         let adopt = |engine: &mut Engine, now| {
             // Once the buckets are accepted, this shard may have handed the number out, so state
             // that arrives again is ignored.
-            let is_late = is_taken(&thread.node, &adopted);
+            let is_late = is_taken(&thread, &adopted);
             is_late || engine.adopt(now, &as_known_here(engine, retired))
         };
         change::when_there_is_room(&thread, adopt).await.ok_or_else(no_writes)?;
     }
     for entry in answers.iter().filter(|_| !planted(Bug::AdoptForgets)) {
         let adopt = |engine: &mut Engine, now| {
-            is_taken(&thread.node, &adopted) || engine.adopt_answer(now, entry)
+            is_taken(&thread, &adopted) || engine.adopt_answer(now, entry)
         };
         change::when_there_is_room(&thread, adopt).await.ok_or_else(no_writes)?;
     }
@@ -136,13 +136,22 @@ fn as_known_here(engine: &Engine, known: &Retired) -> Retired {
 
 /// Whether the buckets were already accepted, in this move or a later one. A node accepts all
 /// buckets of a move or none.
-fn is_taken(node: &Node, adopted: &Adopted) -> bool {
+fn is_taken<P: Platform>(thread: &Shard<P>, adopted: &Adopted) -> bool {
+    let node = &thread.node;
     let Some(owners) = node.owners() else { return false };
+    let directory = thread.directory();
     adopted.buckets.iter().any(|(bucket, owner)| {
         let is_it = |known: Owner| known == *owner && node.is_returned(*bucket);
         let is_known = |known: Owner| known.moves >= owner.moves;
-        let known = owners.get(*bucket);
-        known.is_some_and(|known| is_known(known) && (!is_it(known) || planted(Bug::ReturnLate)))
+        // While the node accepts the buckets, this shard may already serve them although other
+        // shards do not know yet that they have arrived.
+        let is_served = |known: Owner| {
+            known.shard != thread.id && directory.placement().of_bucket(*bucket) == thread.id
+        };
+        owners.get(*bucket).is_some_and(|known| {
+            (is_known(known) && (!is_it(known) || planted(Bug::ReturnLate)))
+                || (is_served(known) && !planted(Bug::ServedAdopts))
+        })
     })
 }
 

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ringwell_config::demo_pools;
 use ringwell_core::{PoolId, PromoNumber};
 use ringwell_directory::Directory;
 use ringwell_driver::moves::{self, MoveError};
+use ringwell_driver::node::Begun;
 use ringwell_driver::{Path, Platform, change};
 use ringwell_engine::Outcome;
 
 use crate::moves::{buckets, give, hand_out, pools, served};
-use crate::pair::{Links, Pair, Side, allocate, locked};
+use crate::pair::{LIFETIME, LIFETIME_AND_MORE, Links, Pair, Side, allocate, locked};
 use crate::support::Virtual;
 
 /// Hands out a number from each of these pools. Always uses the same batch, so a second invocation
@@ -79,6 +81,40 @@ pub fn buckets_that_come_back_to_older_data_bring_lockouts_and_answers() {
             let is_same = repeated == Outcome::Kept { number: *number };
             assert!(is_same || matches!(repeated, Outcome::Exhausted { .. }), "{repeated:?}");
         }
+    });
+}
+
+/// A shard may serve buckets before the node has finished accepting them: its other shards may be
+/// busy, or its disk slow. If the giver then sends the state again, the shard's own allocations are
+/// newer.
+#[test]
+pub fn state_that_arrives_again_while_a_shard_already_serves_the_buckets_is_ignored() {
+    let platform = Virtual::default();
+    let pools_of_two = demo_pools(40, 2, LIFETIME).unwrap();
+    let pair = Pair::with(&platform, pools_of_two, |_| Begun::default());
+    platform.run(async {
+        let (a, b, moved) = (&pair.a, &pair.b, pools(&pair.a, 0));
+        let first = hand_out(a, 0, 1);
+        pair.a_to_b.set(Links::Without(Path::Take));
+        give(&pair, 2).await.unwrap_err();
+        let placement = a.node.owners().unwrap().placement();
+        let next = move |list: &Directory| Ok(list.moved(placement));
+        change::apply(&platform, &b.node, &b.peers, next).await.unwrap();
+        platform.sleep_until(platform.moment() + LIFETIME_AND_MORE).await;
+        for pool in &moved {
+            let outcomes = [2, 3].map(|batch| allocate(b.shard(2), *pool, batch));
+            assert!(outcomes.contains(&Outcome::Kept { number: first[pool] }));
+        }
+        let newest = || -> Vec<_> {
+            let engine = b.shard(2).engine.borrow();
+            first.values().map(|number| engine.shard().newest(*number).unwrap()).collect()
+        };
+        let before = newest();
+        pair.a_to_b.set(Links::Up);
+        a.resume_moves(&platform);
+        platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
+        assert!(served(a).leaving.is_empty());
+        assert_eq!(newest(), before);
     });
 }
 

@@ -118,6 +118,7 @@ impl Begin<'_> {
             number: self.life,
             is_dead: Cell::new(false),
             is_listing: Cell::new(false),
+            newest_list: Cell::default(),
             away: RefCell::default(),
         });
         let watcher = Watcher {

@@ -177,7 +177,10 @@ impl Model {
         let Some(held) = self.at(self.by_retry.get(&retry)) else { return Ok(()) };
         let was_held_back = self.held_back.contains(&retry);
         let is_excused = held.is_lost || held.is_forgotten || held.leapt_ms > 0 || was_held_back;
-        if is_excused || !self.is_at_home(held) || held.until_us <= row.now_us {
+        // A number that has been in another pool belongs to no visitor. The row is then served like
+        // a new row.
+        let is_new = held.grant.visitor.is_some() && held.was_lent;
+        if is_excused || is_new || !self.is_at_home(held) || held.until_us <= row.now_us {
             return Ok(());
         }
         let text = format!(
