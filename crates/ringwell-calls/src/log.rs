@@ -198,6 +198,7 @@ impl Log {
     pub async fn open_or_later(location: &Location) -> Result<Self, LogError> {
         let reason = match tokio::time::timeout(OPEN_MAX, Self::open(location)).await {
             Ok(Err(error)) if error.is_unreachable() || error.is_damage() => error.to_string(),
+            Ok(Err(error)) if error.is_full() => format!("its disk is full: {error}"),
             Ok(opened) => return opened,
             Err(_) => format!("the call log's database has not answered in {OPEN_MAX:?}"),
         };

@@ -169,6 +169,44 @@ fn a_visitor_gets_a_number_keeps_it_and_is_attributed_the_call() {
     assert_eq!(held["parameters"], stored, "{held}");
 }
 
+/// The pool of the page's second number has only one number, which is free again at the keep-alive.
+#[test]
+fn a_number_that_a_keep_alive_brings_has_the_parameters_of_the_page() {
+    let second = "+18005550111";
+    let settings = format!(
+        "shards = 2\n[[site]]\nkey = \"{KEY}\"\norigins = [\"{ORIGIN}\"]\n\
+         [[site.swap]]\nnumber = \"{OWN}\"\nring_pool = 1\n\
+         [[site.swap]]\nnumber = \"{second}\"\nring_pool = 2\n"
+    );
+    let pools = [(1, 50, 1800), (2, 1, 2)];
+    let pools = pools.map(|(id, count, s)| Pool::new(id, count, Duration::from_secs(s)));
+    let site = Site::new(pools.into(), &settings);
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    let busy = support::batch::one(&mut client, &site.pools[1], "another visitor").number;
+    let page = json!({"site": KEY, "params": {"gclid": "c-7"}});
+    let mut given = ask(&mut client, NUMBERS, &page).json();
+    let of_second = |given: &Value| {
+        let swaps = given["swaps"].as_array().unwrap();
+        let swap = swaps.iter().find(|swap| swap["from"] == second);
+        swap.map(|swap| swap["to"].as_str().unwrap().to_owned())
+    };
+    let wanted = format!("+1{busy}");
+    assert_ne!(of_second(&given), Some(wanted.clone()), "{given}");
+    let until = Instant::now() + Duration::from_secs(20);
+    while of_second(&given) != Some(wanted.clone()) {
+        assert!(Instant::now() < until, "{given}");
+        thread::sleep(Duration::from_millis(200));
+        let mut body = page.clone();
+        (body["visitor"], body["lease"]) = (given["visitor"].clone(), given["lease"].clone());
+        given = ask(&mut client, BEAT, &body).json();
+    }
+    let token = format!("Bearer {TOKEN}");
+    let path = format!("/v1/attributions?number={busy}");
+    let held = client.get(&path, &[("authorization", token.as_str())]).unwrap().json();
+    assert_eq!(held["parameters"], json!({"gclid": "c-7"}), "{held}");
+}
+
 #[test]
 fn other_origins_programs_and_forged_visitors_are_refused_and_use_up_nothing() {
     let (_site, server) = start(50, Duration::from_mins(30), "");

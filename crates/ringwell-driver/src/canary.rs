@@ -208,6 +208,9 @@ bugs! {
     /// A look-up checks whether a number's newest allocation is in doubt only after it has followed
     /// the number's records.
     DoubtReadLate "doubt-read-late";
+    /// A node answers look-ups before it has asked the other nodes whether its journals lack
+    /// allocations.
+    StartingAnswers "starting-answers";
     /// Buckets return to the owner that gave them away, although their next owner has served them.
     BackWithoutState "back-without-state";
     /// If buckets return to a node whose data is older than their departure, the node does not

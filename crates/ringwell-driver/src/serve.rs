@@ -7,9 +7,10 @@ use std::time::Duration;
 use ringwell_core::{Millis, PromoNumber};
 use tokio::sync::mpsc;
 
+use crate::canary::{Bug, planted};
 use crate::link::Link;
 use crate::message::Message;
-use crate::node::JournalState;
+use crate::node::{JournalState, Phase};
 use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::stats::{JournalStats, ShardStats};
@@ -59,6 +60,11 @@ pub async fn serve<P: Platform>(
                     let _ = reply.send(durable.map(|()| is_released));
                 });
             }
+            Message::Attribution { reply, .. } if is_unconfirmed(&shard) => {
+                let reason = "the node is starting, and has not compared its journals with the \
+                    other nodes yet";
+                let _ = reply.send(Err(reason.to_owned()));
+            }
             Message::Attribution { number, at, keep_alives, reply } => {
                 let wanted = (number, at);
                 let looked =
@@ -105,6 +111,13 @@ pub async fn serve<P: Platform>(
             }
         }
     }
+}
+
+/// Whether other nodes may know that this shard's journal lacks allocations. A node of a cluster
+/// asks them before it serves.
+fn is_unconfirmed<P: Platform>(shard: &Shard<P>) -> bool {
+    let is_member = shard.node.membership.is_some();
+    is_member && shard.node.phase() == Phase::Starting && !planted(Bug::StartingAnswers)
 }
 
 fn stats<P: Platform>(

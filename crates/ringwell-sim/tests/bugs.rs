@@ -32,6 +32,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::ReportGivenUp,
     Bug::ReturnLate,
     Bug::ServedAdopts,
+    Bug::StartingAnswers,
     Bug::OtherVisitorIgnored,
     Bug::LostWithGaps,
     Bug::LockoutOutlastsDoubt,

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sqlx::any::{AnyArguments, AnyPoolOptions, AnyRow};
+use sqlx::pool::PoolConnection;
 use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor, Transaction};
 use tokio::sync::{OnceCell, watch};
@@ -398,6 +399,30 @@ impl Database {
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").await?;
         }
         Ok(())
+    }
+
+    /// Like [`Self::close`], for a process that ends now: SQLite's files beside the database stay.
+    /// SQLite would remove them when the last connection closes, and if the disk is full at the
+    /// next startup, it could not create them again. The write-ahead log is copied into the
+    /// database and emptied.
+    pub async fn close_keeping_files(&self) {
+        let is_open = self.kind == Kind::Sqlite && self.is_ready.initialized();
+        let is_kept = is_open && self.ready().await.is_ok();
+        let last = if is_kept { self.writers.acquire().await.ok() } else { None };
+        let last = last.map(PoolConnection::detach);
+        self.close().await;
+        let Some(mut last) = last else { return };
+        let copied = last.execute("PRAGMA wal_checkpoint(TRUNCATE)").await;
+        if let (Err(error), Some(file)) = (copied, &self.file) {
+            tracing::warn!(
+                %error,
+                "the write-ahead log of {} could not be copied into the database: the next startup \
+                 does this",
+                file.display()
+            );
+        }
+        // The process's end closes this connection.
+        std::mem::forget(last);
     }
 
     /// Waits until all operations have ended, and closes the database.

@@ -130,8 +130,8 @@ pub fn is_nul(error: &sqlx::Error) -> bool {
 #[must_use]
 pub fn is_full(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    // SQLite's code FULL, and PostgreSQL's disk_full.
-    code.is_some_and(|code| matches!(&*code, "13" | "53100"))
+    // SQLite's codes FULL and IOERR_SHMSIZE (no space for `-shm`), and PostgreSQL's disk_full.
+    code.is_some_and(|code| matches!(&*code, "13" | "4874" | "53100"))
 }
 
 impl StoreError {

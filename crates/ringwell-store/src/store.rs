@@ -144,9 +144,10 @@ impl Store {
         &self.inventory
     }
 
-    /// Waits until all operations have ended, and closes the database.
+    /// Waits until all operations have ended, and closes the database. The process must end after
+    /// this: see [`Database::close_keeping_files`].
     pub async fn close(&self) {
-        self.database.close().await;
+        self.database.close_keeping_files().await;
     }
 
     /// Begins a change whose author is `who`. Waits until all other changes have ended.

@@ -55,10 +55,20 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
   /** Puts the page's own numbers back until `until`, and keeps the visitor's id. */
   const end = (until) => take({ visitor: lease.visitor, swaps: [], until });
 
-  const send = async (path, also) => {
+  const send = async (path, tel) => {
     const held = lease;
     // A string is sent as text/plain, which needs no preflight.
-    const body = JSON.stringify({ site, ...lease, swaps: undefined, ...also });
+    const body = JSON.stringify({
+      site,
+      ...lease,
+      swaps: undefined,
+      ...(isStored() && {
+        params: Object.fromEntries([...new URLSearchParams(location.search)].filter(([key]) => CLICKS.test(key) || params.split(',').includes(key))),
+        landing: bare(document.URL),
+        referrer: bare(document.referrer),
+      }),
+      tel,
+    });
     try {
       // The visitor may still change the decision that has led here.
       await 0;
@@ -82,11 +92,7 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
 
   const run = () => {
     if ((mode === 'required' && !isAllowed) || document.prerendering) return;
-    send('numbers', isStored() && {
-      params: Object.fromEntries([...new URLSearchParams(location.search)].filter(([key]) => CLICKS.test(key) || params.split(',').includes(key))),
-      landing: bare(document.URL),
-      referrer: bare(document.referrer),
-    });
+    send('numbers');
   };
 
   /** Extends the lease, and requests the numbers anew once it has ended: they may be another visitor's by now. */
@@ -140,7 +146,7 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
   }));
   on('click', ({ target }) => {
     const link = lease.lease && target.closest('[href^="tel:" i]');
-    if (link) send('tap', { tel: link.href });
+    if (link) send('tap', link.href);
   });
   setInterval(beat, BEAT);
   setInterval(beat, LOOK, true);

@@ -114,14 +114,15 @@ impl LogDatabase {
         until_damaged(&database, database.overwrite_deleted()).await
     }
 
-    /// Waits until all operations have ended, then closes the database.
+    /// Waits until all operations have ended, then closes the database. The process must end after
+    /// this: see [`Database::close_keeping_files`].
     pub(super) async fn close(&self) {
         let database = {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
             current.is_closed = true;
             current.database.clone()
         };
-        database.close().await;
+        database.close_keeping_files().await;
     }
 
     /// If `error` shows damage, records and reports it.

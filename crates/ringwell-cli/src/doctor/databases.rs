@@ -96,6 +96,9 @@ fn postgres(
     }
 }
 
+/// The minimum free space on the disk of a SQLite file, in bytes: enough for its write-ahead log.
+const FREE_MIN: u64 = 128 << 20;
+
 fn file((field, path): (&str, &Path), config: &Config, runtime: &Runtime, findings: &mut Findings) {
     let shown = path.display();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -104,6 +107,13 @@ fn file((field, path): (&str, &Path), config: &Config, runtime: &Runtime, findin
     } else if path.is_file() {
         if let Err(error) = OpenOptions::new().read(true).write(true).open(path) {
             return findings.bad("database", format!("{shown}: {error}"));
+        }
+        let free = rustix::fs::statvfs(path)
+            .map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
+        if free < FREE_MIN {
+            let mib = free >> 20;
+            let text = format!("{shown}: {mib} MiB free on its disk: free up disk space");
+            findings.bad("space", text);
         }
         match runtime.block_on(probe_sqlite(path)) {
             Ok(true) => findings.ok("database", format!("{shown} is writable and undamaged")),

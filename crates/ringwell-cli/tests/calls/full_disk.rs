@@ -89,6 +89,20 @@ fn calls_of_a_full_disk_are_stored_when_there_is_room() {
 }
 
 #[test]
+fn a_server_starts_while_the_disk_of_its_call_log_is_full() {
+    let Some((mut board, disk)) = board_on_small_disk() else { return };
+    let mut calls = board.ring(0..1);
+    board.server.stop();
+    disk.fill();
+    board.server = Server::start(board.site.serve(&[]));
+    board.phone = Phone::at(&board.server);
+    calls.append(&mut board.ring(1..11));
+    disk.make_room();
+    board.has(&calls);
+    board.server.stop();
+}
+
+#[test]
 fn calls_of_a_full_disk_are_stored_at_an_orderly_stop() {
     let Some((mut board, disk)) = board_on_small_disk() else { return };
     let mut calls = board.ring(0..1);

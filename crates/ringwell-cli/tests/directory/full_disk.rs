@@ -23,6 +23,21 @@ fn small_disk(folder: &TempDir) -> Option<Disk> {
 
 #[test]
 fn a_killed_server_starts_again_while_the_disk_of_its_directory_is_full() {
+    restart_on_full_disk(|server, disk| {
+        disk.fill();
+        server.kill();
+    });
+}
+
+#[test]
+fn a_stopped_server_starts_again_while_the_disk_of_its_directory_is_full() {
+    restart_on_full_disk(|server, disk| {
+        server.stop();
+        disk.fill();
+    });
+}
+
+fn restart_on_full_disk(end: impl FnOnce(Server, &Disk)) {
     let folder = TempDir::new().unwrap();
     let Some(disk) = small_disk(&folder) else { return };
     let rig = Rig::sqlite_at(disk.at.join("directory.sqlite"));
@@ -32,8 +47,7 @@ fn a_killed_server_starts_again_while_the_disk_of_its_directory_is_full() {
     assert_eq!(batch::one(&mut server.client(), pool, "a").number, pool.first);
     let journal = || managed.runtime.block_on(managed.store.journal("the only node")).unwrap();
     soon("the name of the data directory", || journal().is_some());
-    disk.fill();
-    server.kill();
+    end(server, &disk);
 
     let server = managed.start();
     let mut client = server.client();

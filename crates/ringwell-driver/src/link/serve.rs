@@ -204,6 +204,9 @@ async fn ping<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Ref
 async fn attribution<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let wanted: AttributionJson = read_json(body)?;
     check_shard(&shard.node, wanted.shard)?;
+    if !planted(Bug::StartingAnswers) {
+        check_phase(&shard.node)?;
+    }
     let (number, at) = wanted.wanted().ok_or_else(|| unread(&"not a number"))?;
     let (reply, answer) = oneshot::channel();
     let message = Message::Attribution { number, at, keep_alives: wanted.keep_alives, reply };

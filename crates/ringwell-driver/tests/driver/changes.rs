@@ -1,12 +1,13 @@
 //! A shard's part of a change to the list of pools.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use ringwell_core::{Millis, PoolId};
 use ringwell_directory::{BucketHold, BucketHolds, bucket};
 use ringwell_driver::message::Step;
 use ringwell_driver::open::hold_buckets;
-use ringwell_driver::{Path, change, moves};
+use ringwell_driver::{Path, Platform as _, change, moves};
 use ringwell_journal::{Durability, Record};
 
 use crate::arrivals::{LONGEST, change_list, left, passed, passed_number, two_pools};
@@ -23,7 +24,12 @@ fn holds_are_recorded_where_their_pools_enter_even_if_they_are_over() {
     let holds: Vec<(PoolId, Millis)> = pools.iter().copied().zip(ends).collect();
     let (known, answers, put) = (Vec::new(), Vec::new(), Vec::new());
     let enter = Step::Enter { known, answers, holds: holds.clone(), put };
-    platform.run(change::take(Rc::clone(&shard), enter));
+    platform.run(async {
+        // Waits until the holds are stored, which does not happen here.
+        let taken = change::take(Rc::clone(&shard), enter);
+        platform.spawn(async move { drop(taken.await) });
+        platform.sleep_until(platform.moment() + Duration::from_millis(1)).await;
+    });
     let group = shard.seal(Vec::new()).unwrap();
     let hold = |record| match record {
         Record::Hold { pool, until, .. } => Some((pool.unwrap(), until)),

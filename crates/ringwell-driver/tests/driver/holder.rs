@@ -9,7 +9,7 @@ use ringwell_config::demo_pools;
 use ringwell_core::{Millis, NumberRange, PromoNumber};
 use ringwell_directory::{RingPool, bucket};
 use ringwell_driver::holder::{HolderError, Joined, holder};
-use ringwell_driver::node::{Begun, JournalState};
+use ringwell_driver::node::{Begun, JournalState, Phase};
 use ringwell_driver::store::Gaps;
 use ringwell_driver::{Platform, moves};
 use ringwell_engine::Missing;
@@ -52,6 +52,29 @@ fn a_visitor_is_named_if_his_node_answers_only_the_second_question() {
                 assert!(is_right || is_unknown, "away for {away_for} requests: {joined:?}");
             }
             pair.b_to_a.set(Links::Up);
+        }
+    });
+}
+
+/// The data of the starting node may be an older copy, which only the other nodes can detect.
+#[test]
+pub fn a_starting_node_names_no_visitor() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let given = hand_out(a, 0, 1);
+        let at = wall(&platform) + 10;
+        platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
+        for number in given.into_values() {
+            a.node.enter(Phase::Starting);
+            for side in [a, b] {
+                let refused = holder(&side.node, &side.peers, number, Millis(at)).await;
+                let Err(HolderError::Unanswered(reason)) = refused else { panic!("{refused:?}") };
+                assert!(reason.contains("the node is starting"), "{reason}");
+            }
+            a.node.enter(Phase::Serving);
+            assert!(ask(b, number, at).await.past.held.is_some());
         }
     });
 }

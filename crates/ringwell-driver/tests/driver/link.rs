@@ -414,7 +414,7 @@ fn requests_for_another_shard_or_in_another_phase_are_refused() {
                 let refused = answered.as_ref().err().map(|(status, _)| *status);
                 let wanted = match (shard, phase, path) {
                     (0, ..) => Some(404),
-                    (_, Phase::Starting, Path::Rows | Path::Ping) => Some(503),
+                    (_, Phase::Starting, Path::Rows | Path::Ping | Path::Attribution) => Some(503),
                     _ => None,
                 };
                 assert_eq!(refused, wanted, "{path:?} for shard {shard}");

@@ -64,10 +64,7 @@ pub(super) async fn numbers(
         entry.count(Outcome::Limited);
         return nothing();
     }
-    let params = match site.consent {
-        Consent::Cookieless => String::new(),
-        Consent::Off | Consent::Required => visit.query(&site.params),
-    };
+    let params = params(site, visit);
     let again = |leases: &mut Leases| leases.wait_on(Instant::now(), visitor);
     if !is_new && !settled(thread, again).await {
         return nothing();
@@ -84,6 +81,14 @@ pub(super) async fn numbers(
         sites.leases().wait(Instant::now(), visitor, &given.held);
     }
     json(thread, site, visitor, given)
+}
+
+/// Returns the parameters to store with new numbers.
+fn params(site: &Site, visit: &Visit) -> String {
+    match site.consent {
+        Consent::Cookieless => String::new(),
+        Consent::Off | Consent::Required => visit.query(&site.params),
+    }
 }
 
 /// Waits until no number of the visitor is being released. `is_free` checks this. Returns `false`
@@ -126,7 +131,10 @@ pub(super) async fn beat(
     if !settled(thread, |leases| leases.keep(visitor)).await {
         return nothing();
     }
-    let Some(given) = allocate(thread, entry, visitor, "", sender.traced).await else {
+    // A number of the visitor may have left its pool, or a pool may have a free number again. The
+    // visitor then gets a new number.
+    let params = params(site, visit);
+    let Some(given) = allocate(thread, entry, visitor, &params, sender.traced).await else {
         return nothing();
     };
     entry.count(outcome);

@@ -43,6 +43,32 @@ async fn a_full_disk_is_known_by_its_error() {
     assert!(!is_full(&error), "{error}");
 }
 
+/// SQLite needs both files beside the database at the next startup.
+#[tokio::test]
+async fn a_process_that_ends_leaves_the_database_complete_and_the_files_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("test.sqlite");
+    let database = Database::open(&Location::File(path.clone()), &SCHEMA).await.unwrap();
+    let mut tx = database.write().await.unwrap();
+    tx.execute("INSERT INTO lines VALUES ('kept')").await.unwrap();
+    tx.commit().await.unwrap();
+    database.close_keeping_files().await;
+    let bytes = |ending| {
+        let file = folder.path().join(format!("test.sqlite{ending}"));
+        std::fs::metadata(file).unwrap().len()
+    };
+    assert_eq!((bytes("-wal"), bytes("-shm")), (0, 32 * 1024));
+    // Without the write-ahead log, a copy of the database contains the change.
+    let copy = folder.path().join("copy.sqlite");
+    std::fs::copy(&path, &copy).unwrap();
+    for path in [path, copy] {
+        let database = Database::open(&Location::File(path), &SCHEMA).await.unwrap();
+        let mut tx = database.read().await.unwrap();
+        let row = tx.fetch_one("SELECT min(line) FROM lines").await.unwrap();
+        assert_eq!(row.get::<String, _>(0), "kept");
+    }
+}
+
 /// Without the check in `Database::ready`, SQLite would continue to use the removed file.
 #[tokio::test]
 async fn a_file_that_was_removed_or_replaced_accepts_no_changes_until_it_is_back() {
