@@ -205,6 +205,8 @@ bugs! {
     AbortNotCompleted "abort-not-completed";
     /// Changed lists of pools are recorded before the holds of the changed pools are durable.
     ListsBeforeHolds "lists-before-holds";
+    /// A look-up asks a shard again for a record with which the shard has answered already.
+    RecordAskedAgain "record-asked-again";
     /// A look-up checks whether a number's newest allocation is in doubt only after it has followed
     /// the number's records.
     DoubtReadLate "doubt-read-late";

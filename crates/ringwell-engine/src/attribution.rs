@@ -63,8 +63,8 @@ pub struct Past {
     pub lost_until: Option<Millis>,
     /// The time of the allocation after the one in `held`, or of the oldest known allocation if
     /// `held` is `None`. The clock is that of the shard that made the allocation. This time
-    /// identifies the allocation. Present only if another shard made the allocation or if the
-    /// allocation's wall-clock time is unknown. If another shard made the allocation, this shard's
+    /// identifies the allocation. Present only if another shard made the allocation, if the
+    /// allocation's wall-clock time is unknown, or if its record is not kept. If another shard made the allocation, this shard's
     /// records show only that it was made before the number arrived here. The `next_allocated_at`
     /// of `held` is then the time at which the number arrived, if that time is known.
     pub later: Option<Millis>,
@@ -401,9 +401,11 @@ impl Walk<'_> {
         let is_reported = held.is_none() || missing == Missing::TooLong;
         let foreign = |newest: &Slot| newest.allocated_at != self.newest_at;
         let is_received = |newest: &Slot| self.is_undated() || foreign(newest);
-        let received = self.newest.filter(|newest| held.is_none() && is_received(newest));
-        let later = received.map(|newest| newest.allocated_at);
-        let later_by = self.newest_by.filter(|_| received.is_some());
+        let newest = self.newest.filter(|_| held.is_none());
+        // Even if this shard made the allocation or received it from a shard of the same node, its
+        // wall-clock time may be wrong: the record with the clocks of that time is not kept.
+        let later = newest.map(|newest| newest.allocated_at);
+        let later_by = self.newest_by.filter(|_| newest.as_ref().is_some_and(is_received));
         let missing = Some(missing).filter(|_| is_reported);
         Past { held, missing, later, later_by, next: self.next_own, ..Past::default() }
     }

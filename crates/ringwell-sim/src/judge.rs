@@ -6,10 +6,14 @@ use ringwell_core::{Millis, PoolId, PoolSpec, PromoNumber, Shard, Slot};
 use ringwell_directory::bucket;
 use ringwell_driver::Bug;
 use ringwell_engine::lifetime;
+use ringwell_journal::Durability;
 
 use crate::clients::UNSEEN_US;
 use crate::model::{Judged, PoolRule, TakenUp, Violation};
-use crate::world::World;
+use crate::world::{MS, World};
+
+/// The time for which a starting node waits for another node's answer.
+const SILENT_US: u64 = 1_000 * MS;
 
 impl World {
     /// Reports the pools that shards have gained or lost, and the lockouts and holds that they have
@@ -35,11 +39,15 @@ impl World {
 
     /// Reports a node that begins to serve.
     pub(crate) fn judge_serving(&mut self, node: usize) -> Judged {
-        let running = self.nodes[node].running.iter();
-        for (id, thread) in running.flat_map(|running| &running.threads) {
+        let Some(running) = self.nodes[node].running.as_ref() else { return Ok(()) };
+        // A node without files cannot tell its first start, when other nodes may not exist yet,
+        // from later ones. So it does not hold numbers of nodes that do not answer.
+        let has_waited = self.now() >= running.began_us + SILENT_US;
+        let is_unasked = has_waited && self.durability == Durability::Memory;
+        for (id, thread) in &running.threads {
             let engine = thread.shard.engine.borrow();
             let now = (self.shared.now.get(), thread.shard.clock_now());
-            let is_still = !engine.may_serve(now.1);
+            let is_still = is_unasked || !engine.may_serve(now.1);
             let begun = TakenUp { is_still, ..state(*id, engine.shard(), now) };
             self.shared.model.borrow_mut().serves(&begun)?;
         }

@@ -45,6 +45,8 @@ pub(crate) struct Running {
     pub(crate) is_unsaved: bool,
     /// Whether an operator has already been called.
     pub(crate) is_failing: bool,
+    /// The time at which the process started.
+    pub(crate) began_us: u64,
     /// The shards that started with old data, which lacks some of the allocations sent to clients.
     pub(crate) known: Vec<crate::older::Known>,
 }

@@ -244,6 +244,7 @@ impl World {
             stopping: None,
             is_unsaved: false,
             is_failing: false,
+            began_us: self.now(),
             known,
         };
         self.nodes[node].running = Some(running);

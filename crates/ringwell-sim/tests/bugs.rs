@@ -69,7 +69,7 @@ const ELSEWHERE: &[Bug] = &[
 /// Bugs that none of the first `SEEDS_MAX` seeds finds, each with the seed at which the search
 /// starts.
 const FROM: &[(Bug, u64)] =
-    &[(Bug::StaleTake, 1_444), (Bug::OwnerNotBelieved, 1_167), (Bug::ArrivalsDated, 1_275)];
+    &[(Bug::StaleTake, 1_444), (Bug::OwnerNotBelieved, 1_167), (Bug::ArrivalsDated, 3_785)];
 
 /// A bug that only a few seeds find, and only if several kinds of faults have their highest rates
 /// and no kind is disabled.
@@ -125,6 +125,13 @@ const COINCIDENCES: &[Coincidence] = &[
         has_hours: false,
         from: 168,
         rules: &["forgotten"],
+    },
+    Coincidence {
+        bug: Bug::RecordAskedAgain,
+        on: &[Kind::Move, Kind::Call, Kind::ClockForward, Kind::ClockBack],
+        has_hours: false,
+        from: 3_785,
+        rules: &["attribution"],
     },
     Coincidence {
         bug: Bug::DoubtReadLate,

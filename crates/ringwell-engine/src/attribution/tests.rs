@@ -267,5 +267,6 @@ fn an_allocation_without_its_record_is_reported_with_the_reason() {
     assert_eq!(ended(500, Missing::NotKept).missing, None, "all that is known");
     let before = Moment::Wall(START - Millis(1));
     let none = rig.engine.attribution(rig.number, before, &rig.noted).0.end(Missing::NotKept);
-    assert_eq!(none, Past { missing: Some(Missing::NotKept), ..Past::default() });
+    let later = Some(START);
+    assert_eq!(none, Past { missing: Some(Missing::NotKept), later, ..Past::default() });
 }

@@ -491,7 +491,11 @@ impl Model {
         for number in numbers {
             for held in self.held.get_mut(number).into_iter().flatten() {
                 held.was_lent |= held.grant.pool != pool;
-                if held.keeper == shard {
+                let home = self.shards.get(&held.keeper);
+                let home = home.and_then(|known| known.pools.get(&held.grant.pool));
+                let is_at_home = home.is_some_and(|pool| pool.numbers.contains(number));
+                // If the number is still where it was handed out, this shard has an older list.
+                if held.keeper == shard || (is_at_home && held.grant.pool != pool) {
                     continue;
                 }
                 // The previous owner cannot report an answer that it lacks.
@@ -553,9 +557,15 @@ impl Model {
         let shard = self.shards.entry(taken_up.shard).or_default();
         let before = shard.pools.insert(*pool, rule.clone());
         let before = before.iter().flat_map(|before| &before.numbers);
-        for number in before.filter(|number| !rule.numbers.contains(number)) {
-            for held in self.held.get_mut(number).into_iter().flatten() {
+        let gone: Vec<u64> =
+            before.copied().filter(|number| !rule.numbers.contains(number)).collect();
+        for number in gone {
+            let has = |known: &Shard| known.pools.values().any(|it| it.numbers.contains(&number));
+            let owner = self.shards.iter().find(|(_, known)| has(known)).map(|(id, _)| *id);
+            for held in self.held.get_mut(&number).into_iter().flatten() {
                 held.was_away |= held.grant.pool == *pool;
+                held.keeper =
+                    owner.filter(|_| held.keeper == taken_up.shard).unwrap_or(held.keeper);
             }
         }
         if taken_up.is_still {
