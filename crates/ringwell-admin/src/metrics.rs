@@ -34,7 +34,8 @@ pub(crate) async fn get(
     let mut registry = Registry::with_prefix("ringwell");
     let wall_ahead_ms = node.wall_ahead_ms();
     let (in_trouble, waiting) = (dashboard.in_trouble(), dashboard.waiting_calls());
-    let scrape = Scrape { node, shards, overflowing, in_trouble, waiting, wall_ahead_ms };
+    let unsigned = dashboard.unsigned_webhooks();
+    let scrape = Scrape { node, shards, overflowing, in_trouble, waiting, unsigned, wall_ahead_ms };
     registry.register_collector(Box::new(scrape));
     let mut body = String::new();
     text::encode(&mut body, &registry)
@@ -59,6 +60,8 @@ struct Scrape {
     in_trouble: Option<[usize; 2]>,
     /// The counts of call reports that are not yet stored in the call log.
     waiting: Waiting,
+    /// See [`Dashboard::unsigned_webhooks`].
+    unsigned: u64,
     /// The time by which the wall clock is ahead of shard time, in milliseconds.
     wall_ahead_ms: i64,
 }
@@ -257,7 +260,10 @@ impl Scrape {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(i64::try_from(reports).unwrap_or(i64::MAX)).encode(gauge)?;
         }
-        Ok(())
+        let help = "Webhooks of providers that were refused because of their signatures";
+        let kind = MetricType::Counter;
+        let counter = encoder.encode_descriptor("call_webhooks_unsigned", help, None, kind)?;
+        ConstCounter::new(self.unsigned).encode(counter)
     }
 
     fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -90,6 +90,8 @@ struct Inner {
     /// Whether some calls were not attributed, because too many look-ups were in progress or a
     /// result was not stored.
     left_out: AtomicBool,
+    /// The count of providers' webhooks that were not signed correctly.
+    unsigned: AtomicU64,
 }
 
 /// The current configuration.
@@ -198,6 +200,7 @@ impl Service {
             blocks: RwLock::default(),
             looking: Mutex::default(),
             left_out: AtomicBool::default(),
+            unsigned: AtomicU64::default(),
         };
         let service = Self { inner: Arc::new(inner) };
         tokio::spawn(service.clone().resume());
@@ -278,6 +281,16 @@ impl Service {
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.inner.changes.load(Ordering::Relaxed)
+    }
+
+    /// The count of providers' webhooks that were refused because they were not signed correctly.
+    #[must_use]
+    pub fn unsigned_webhooks(&self) -> u64 {
+        self.inner.unsigned.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_unsigned(&self) {
+        self.inner.unsigned.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The counts of changes that wait to be stored in the log.

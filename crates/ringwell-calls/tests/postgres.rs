@@ -19,6 +19,7 @@ use ringwell_calls::webhook::{
 };
 use ringwell_calls::{Attribution, CallEvent, CallFilter, Caller, Cursor, EventKind, Log, Outcome};
 use ringwell_core::Millis;
+use ringwell_store::Location;
 use tokio::runtime::Builder;
 
 fn change(call: &str, at: u64, kind: EventKind) -> CallChange {
@@ -33,6 +34,28 @@ fn change(call: &str, at: u64, kind: EventKind) -> CallChange {
         attribution: Some(Attribution::of(Millis(at), &[], &[])),
         ..CallChange::default()
     }
+}
+
+/// During a restore, the server may find a database without tables.
+#[tokio::test]
+async fn a_report_waits_as_long_as_a_table_is_missing() {
+    let server = Server::start();
+    let rig = Rig::on(&server);
+    let log = Log::open(&rig.location).await.unwrap();
+    let writer = Writer::start(log.clone(), || Millis(9_000), || ());
+    let Location::Url(url) = &rig.location else { unreachable!() };
+    let psql = |statement: &str| {
+        let done = std::process::Command::new("psql").args([url, "-qc", statement]).status();
+        assert!(done.unwrap().success(), "{statement}");
+    };
+    psql("ALTER TABLE calls RENAME TO calls_later");
+    let stored = writer.submit(change("CA1", 1_000, EventKind::Started)).unwrap();
+    tokio::pin!(stored);
+    let early = tokio::time::timeout(Duration::from_secs(2), &mut stored).await;
+    assert!(early.is_err(), "{early:?}");
+    psql("ALTER TABLE calls_later RENAME TO calls");
+    stored.await.unwrap();
+    assert_eq!(log.calls(&CallFilter::default(), None, 10).await.unwrap().len(), 1);
 }
 
 #[tokio::test]

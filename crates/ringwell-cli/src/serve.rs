@@ -73,13 +73,13 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         Some(member) => directory.placed(member.cluster().placement().clone()),
     };
     if args.check {
-        return checked(&config, &directory);
+        return checked(&config, &directory, member.as_ref());
     }
     if kept.is_none() {
         logs::start(&config.log)?;
     }
     prepare(&config.data, args.restored)?;
-    warn(member.iter().flat_map(|member| member.cluster().warnings()));
+    warn(warn_of_cluster(&config, member.as_ref()));
     warn(warnings(&config, &directory, |pool| Some(directory.pool(pool).is_some())));
     let hashes = config.management.token_sha256.clone();
     let lookup_hashes = config.management.lookup_sha256.clone();
@@ -228,6 +228,20 @@ fn warnings(
     found
 }
 
+/// Returns warnings about the settings of a node of a cluster.
+fn warn_of_cluster(config: &Config, member: Option<&Membership>) -> Vec<String> {
+    let Some(cluster) = member.map(Membership::cluster) else { return Vec::new() };
+    let mut found: Vec<String> = cluster.warnings().iter().map(ToString::to_string).collect();
+    if matches!(config.database, Some(Database::File(_))) && cluster.nodes().len() > 1 {
+        found.push(
+            "directory.database is a SQLite file, which only this node reads: the other nodes do \
+             not see changes to pools. Use PostgreSQL in a cluster"
+                .to_owned(),
+        );
+    }
+    found
+}
+
 /// Returns warnings about ring pools whose lifetime is too short for the sites' pages.
 fn warn_of_sites(sites: &[Site], directory: &Directory) -> Vec<String> {
     let lifetime = |pool| directory.pool(pool).map(ringwell_directory::RingPool::lifetime);
@@ -247,7 +261,11 @@ fn warn_of_sites(sites: &[Site], directory: &Directory) -> Vec<String> {
 }
 
 /// Completes the check of a configuration, and prints the result.
-fn checked(config: &Config, directory: &Directory) -> anyhow::Result<ExitCode> {
+fn checked(
+    config: &Config,
+    directory: &Directory,
+    member: Option<&Membership>,
+) -> anyhow::Result<ExitCode> {
     logs::filter(&config.log)?;
     let faults = database_lock::faults(config);
     if !faults.is_empty() {
@@ -256,7 +274,8 @@ fn checked(config: &Config, directory: &Directory) -> anyhow::Result<ExitCode> {
     if let Some(warning) = ringwell_node::disk::warn_of_mode(&config.data) {
         eprintln!("warning: {warning}");
     }
-    for warning in warnings(config, directory, |pool| pool_in_file(config, directory, pool)) {
+    let of_config = warnings(config, directory, |pool| pool_in_file(config, directory, pool));
+    for warning in warn_of_cluster(config, member).into_iter().chain(of_config) {
         eprintln!("warning: {warning}");
     }
     println!("ok: {}", pools_of(config, directory));

@@ -260,6 +260,8 @@ fn a_stranger_cannot_fill_the_log() {
         log.lines().filter(|line| line.contains("not signed correctly")).collect();
     assert!((1..=seconds + 2).contains(&(lines.len() as u64)), "{} lines", lines.len());
     assert!(lines.iter().all(|line| line.len() < 4_000), "{}", lines[0].len());
+    let metrics = board.get("/metrics").body;
+    assert!(metrics.contains("\nringwell_call_webhooks_unsigned_total 200\n"), "{metrics}");
 }
 
 #[test]

@@ -106,6 +106,11 @@ impl Dashboard {
         self.0.calls.get().map(Service::waiting).unwrap_or_default()
     }
 
+    /// The count of providers' webhooks that were refused because of their signatures.
+    pub(crate) fn unsigned_webhooks(&self) -> u64 {
+        self.0.calls.get().map(Service::unsigned_webhooks).unwrap_or_default()
+    }
+
     /// Samples the node repeatedly. Never returns.
     pub async fn run(&self) {
         loop {

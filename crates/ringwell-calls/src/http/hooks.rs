@@ -88,6 +88,7 @@ async fn hook(
         return Err(Refused::Fields);
     }
     if let Err(unsigned) = provider::verify(account, &incoming) {
+        service.count_unsigned();
         tell(account, &incoming, &unsigned);
         return Err(Refused::Unsigned { is_retried: unsigned.is_retried });
     }

@@ -247,7 +247,7 @@ fn with_offset(at: Timestamp) -> String {
 
 fn caller(call: &Value) -> String {
     let from = &call["from"];
-    let known = ["e164", "sip"].iter().find_map(|kind| from[kind].as_str());
+    let known = ["e164", "sip", "masked"].iter().find_map(|kind| from[kind].as_str());
     let hash = from["hash"].as_str().map(|hash| format!("hash:{hash}"));
     known.map(str::to_owned).or(hash).unwrap_or_default()
 }

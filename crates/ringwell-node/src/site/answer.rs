@@ -119,15 +119,12 @@ pub(super) async fn beat(
     };
     let visitor = sites.signer().visitor(&site.key, visitor);
     let until = visitor.and_then(|visitor| sites.signer().lease(&site.key, visitor, lease));
-    let (Some(visitor), Some(until)) = (visitor, until) else {
-        entry.count(Outcome::Refused);
-        return refused(403, "the visitor or the lease does not belong to this site");
-    };
-    if until <= thread.now() {
-        // A visitor whose lease has expired gets no numbers here. The page may request new ones.
+    // Without a valid lease, a visitor gets no numbers here, but the page may request new ones. The
+    // lease may have expired, or may have been signed with another secret than the present one.
+    let Some((visitor, _)) = visitor.zip(until).filter(|(_, until)| *until > thread.now()) else {
         entry.count(Outcome::Refused);
         return nothing();
-    }
+    };
     if !settled(thread, |leases| leases.keep(visitor)).await {
         return nothing();
     }

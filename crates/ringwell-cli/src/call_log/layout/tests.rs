@@ -37,6 +37,8 @@ fn the_columns_of_calls_are_an_interface() {
     assert_eq!(field("confidence"), "0.987");
     assert_eq!((field("pool_name"), field("utm_term")), ("'=1+1", "'@SUM(A1)"));
     assert!(call_line(&call(), true).contains(&"=1+1".to_owned()));
+    let masked = json!({ "from": { "masked": "+1415***1234" } });
+    assert!(call_line(&masked, false).contains(&"'+1415***1234".to_owned()));
 }
 
 #[test]
