@@ -43,9 +43,8 @@ const PROVIDERS: [Provider; 7] = [
             "The callee sees the caller's number, unless `caller_id` is set for the destination.",
             "The webhooks for the call to the destination (`dial`, `status`, `whisper`) need no \
              settings at Twilio, because the server's answer contains their URLs.",
-            "Steps 6 and 7 apply to each number. For many numbers, set `VoiceUrl`, `StatusCallback` and \
-             `VoiceFallbackUrl` of each number with Twilio's [API]\
-             (https://www.twilio.com/docs/phone-numbers/api/incomingphonenumber-resource).",
+            "Steps 6 and 7 apply to each number. For many numbers, use \
+             [this loop](../calls.md#many-numbers-of-twilio).",
         ],
     },
     Provider {

@@ -73,10 +73,12 @@ pub(super) fn build(release: &Release, folder: &Path, revision: u32) -> anyhow::
         let text = read(&format!("deploy/package/{script}"))?;
         write(&root.join("DEBIAN").join(script), &text, 0o755)?;
     }
+    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
+    let architecture = architecture.trim();
     let kib = fs::metadata(&program)?.len() / 1024;
-    let control = control(&version, &glibc(&program)?, kib);
+    let control = control(&version, architecture, &glibc(&program)?, kib);
     write(&root.join("DEBIAN/control"), &control, 0o644)?;
-    let file = release.out().join(format!("ringwell_{version}_amd64.deb"));
+    let file = release.out().join(format!("ringwell_{version}_{architecture}.deb"));
     let mut pack = release.command("dpkg-deb");
     // A smoke run does not compress, because compressing a program with symbols takes long.
     let packing = if release.is_smoke() { "-Znone" } else { "-Zxz" };
@@ -90,12 +92,12 @@ pub(super) fn build(release: &Release, folder: &Path, revision: u32) -> anyhow::
     Ok(())
 }
 
-fn control(version: &str, glibc: &str, kib: u64) -> String {
+fn control(version: &str, architecture: &str, glibc: &str, kib: u64) -> String {
     format!(
         "\
 Package: ringwell
 Version: {version}
-Architecture: amd64
+Architecture: {architecture}
 Maintainer: Ringwell maintainers <maintainers@ringwell.invalid>
 Installed-Size: {kib}
 Depends: libc6 (>= {glibc}), libgcc-s1, passwd, init-system-helpers

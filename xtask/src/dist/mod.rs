@@ -1,5 +1,6 @@
-//! `cargo xtask dist`: builds the packages for users. These are a glibc tarball and a static musl
-//! tarball, a Debian package, a container's context, checksums, and a bill of materials.
+//! `cargo xtask dist`: builds the packages for users, for the architecture of this machine. These
+//! are a glibc tarball and a static musl tarball, a Debian package, a container's context,
+//! checksums, and a bill of materials.
 //!
 //! Everything except the programs comes from files in the repository or is output of the program
 //! itself. Files in the archives have the time of the commit, so that the same commit produces the
@@ -8,6 +9,7 @@
 mod deb;
 mod sbom;
 
+use std::env::consts::ARCH;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -18,14 +20,11 @@ use anyhow::{Context as _, ensure};
 use crate::bench::{GUIDED, guided_program};
 use crate::shell::{cargo, is_installed, output, root, run as run_command, target_dir};
 
-/// The name of the static tarball without a version, which the README's link to the latest release
-/// contains.
-const LATEST: &str = "ringwell-x86_64-linux-musl.tar.gz";
+/// The static tarball to which the README links.
+const LINKED: &str = "ringwell-x86_64-linux-musl.tar.gz";
 
 /// The maximum size of a tarball.
 const TARBALL_MAX: u64 = 15 << 20;
-
-const MUSL: &str = "x86_64-unknown-linux-musl";
 
 /// Flags of `cargo xtask dist`.
 #[derive(clap::Args)]
@@ -68,19 +67,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let time = output(Command::new("git").args(["log", "-1", "--format=%ct"]))?.trim().to_owned();
     let release =
         Release { version: env!("CARGO_PKG_VERSION").to_owned(), time, out, is_smoke: args.smoke };
-    ensure!(read("README.md")?.contains(LATEST), "README.md does not name {LATEST}");
-    let mut glibc = None;
-    for (target, libc) in [(None, "gnu"), (Some(MUSL), "musl")] {
+    ensure!(read("README.md")?.contains(LINKED), "README.md does not name {LINKED}");
+    let (mut glibc, musl) = (None, format!("{ARCH}-unknown-linux-musl"));
+    for (target, libc) in [(None, "gnu"), (Some(musl.as_str()), "musl")] {
         if args.smoke && target.is_some() {
             continue;
         }
         let program = build(&args.profile, target, args.smoke)?;
-        let name = format!("ringwell-{}-x86_64-linux-{libc}", release.version);
+        let name = format!("ringwell-{}-{ARCH}-linux-{libc}", release.version);
         let folder = release.folder(&name, &program)?;
         release.tarball(&name)?;
         if target.is_some() {
             release.container(&folder)?;
-            fs::copy(release.out.join(format!("{name}.tar.gz")), release.out.join(LATEST))?;
+            // A name without a version, for links to the latest release.
+            let latest = format!("ringwell-{ARCH}-linux-{libc}.tar.gz");
+            fs::copy(release.out.join(format!("{name}.tar.gz")), release.out.join(latest))?;
         } else {
             glibc = Some(folder);
         }
@@ -91,7 +92,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         println!("dpkg-deb is not installed: no Debian package");
     }
-    sbom::write(&release.out.join(format!("ringwell-{}.cdx.json", release.version)))?;
+    sbom::write(&release.out.join(format!("ringwell-{}-{ARCH}.cdx.json", release.version)))?;
     release.checksums()
 }
 
@@ -174,7 +175,7 @@ impl Release {
 
     /// Packs the context of a container image that contains only the static program.
     fn container(&self, folder: &Path) -> anyhow::Result<()> {
-        let name = format!("ringwell-{}-container", self.version);
+        let name = format!("ringwell-{}-{ARCH}-container", self.version);
         let context = self.out.join(&name);
         write(&context.join("Containerfile"), &read("deploy/package/Containerfile")?, 0o644)?;
         fs::create_dir_all(context.join("data"))?;

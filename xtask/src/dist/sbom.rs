@@ -1,6 +1,7 @@
 //! The bill of materials: every crate in the program, in the format of `CycloneDX` 1.5.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::env::consts::ARCH;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -13,7 +14,7 @@ pub(super) fn write(file: &Path) -> anyhow::Result<()> {
     let mut command = cargo();
     command.args(["metadata", "--locked", "--format-version", "1"]);
     command.args(["--features", "ringwell-cli/nats"]);
-    command.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
+    command.args(["--filter-platform", &format!("{ARCH}-unknown-linux-gnu")]);
     let metadata: Value = serde_json::from_str(&output(&mut command)?)?;
     let text = serde_json::to_string_pretty(&bill(&metadata).context("cargo metadata")?)? + "\n";
     std::fs::write(file, text).with_context(|| file.display().to_string())
