@@ -9,6 +9,7 @@ mod blocks;
 mod ends;
 mod pools;
 mod privacy;
+mod settings;
 mod taps;
 
 use std::collections::HashSet;
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ringwell_config::{CallerIds, Calls, RoutingSettings};
+use ringwell_config::{Calls, RoutingSettings};
 use ringwell_core::{Millis, PoolId};
 use ringwell_store::Repeated;
 use ringwell_trace::{Kind, Parent, Span, TraceId};
@@ -34,12 +35,13 @@ use crate::log::{
 };
 use crate::number::{called, promo_number};
 use crate::provider::{Refusal, Stir};
-use crate::route::{NoTimeZone, RoutePlan, Routes};
+use crate::route::{NoTimeZone, RoutePlan};
 use crate::router::{self, Remembered};
 use crate::webhook::Worker;
 use crate::webhook::address::Policy;
 use crate::webhook::send::{Sender, System};
 
+use self::settings::Settings;
 pub(crate) use ends::NO_RULE;
 pub use pools::Exhausting;
 
@@ -92,30 +94,6 @@ struct Inner {
     left_out: AtomicBool,
     /// The count of providers' webhooks that were not signed correctly.
     unsigned: AtomicU64,
-}
-
-/// The current configuration.
-struct Settings {
-    accounts: Vec<Arc<Account>>,
-    routes: Routes,
-    routing: Option<RoutingSettings>,
-    deadline: Duration,
-    caller_ids: CallerIds,
-    /// The ages at which a call is redacted, a call is removed, and an event is removed.
-    ages: [Duration; 3],
-}
-
-impl Settings {
-    fn new(calls: &Calls) -> Result<Self, NoTimeZone> {
-        Ok(Self {
-            accounts: calls.accounts.iter().map(|it| Arc::new(Account::new(it))).collect(),
-            routes: Routes::new(&calls.destinations)?,
-            routing: calls.routing.clone(),
-            deadline: calls.deadline,
-            caller_ids: calls.caller_ids,
-            ages: [calls.redact_after, calls.retention, calls.webhooks.retention],
-        })
-    }
 }
 
 /// A call, or a report about a call, as received from a provider or a switch.
@@ -285,12 +263,8 @@ impl Service {
 
     /// The count of providers' webhooks that were refused because they were not signed correctly.
     #[must_use]
-    pub fn unsigned_webhooks(&self) -> u64 {
-        self.inner.unsigned.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_unsigned(&self) {
-        self.inner.unsigned.fetch_add(1, Ordering::Relaxed);
+    pub fn unsigned_webhooks(&self) -> &AtomicU64 {
+        &self.inner.unsigned
     }
 
     /// The counts of changes that wait to be stored in the log.

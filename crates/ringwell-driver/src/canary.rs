@@ -207,9 +207,8 @@ bugs! {
     ListsBeforeHolds "lists-before-holds";
     /// A look-up asks a shard again for a record with which the shard has answered already.
     RecordAskedAgain "record-asked-again";
-    /// A look-up checks whether a number's newest allocation is in doubt only after it has followed
-    /// the number's records.
-    DoubtReadLate "doubt-read-late";
+    /// Buckets move although the list of their pools has changed since their next owner agreed.
+    ListChangedUnseen "list-changed-unseen";
     /// A node answers look-ups before it has asked the other nodes whether its journals lack
     /// allocations.
     StartingAnswers "starting-answers";
@@ -294,9 +293,6 @@ bugs! {
     OneServerAsked "one-server-asked";
     /// Rows that are sent again, to another owner, lose their batch's idempotency key.
     RedirectForgetsRetry "redirect-forgets-retry";
-    /// A shard that received a number dates the allocation by the number's arrival, even if the
-    /// shard that made the allocation answers too.
-    ArrivalsDated "arrivals-dated";
     /// A shard that was suspended hands out numbers again although they are now in pools of another
     /// node's list.
     ConflictIgnored "conflict-ignored";

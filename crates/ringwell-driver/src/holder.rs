@@ -434,8 +434,6 @@ fn newest<'a>(all: impl IntoIterator<Item = &'a PastAllocation>) -> Option<PastA
     for held in all {
         if let Some(other) = known.iter_mut().find(|it| it.allocated_at == held.allocated_at) {
             *other = same(other, held);
-        } else if let Some(other) = known.first_mut().filter(|_| planted(Bug::ArrivalsDated)) {
-            *other = newer(other, held);
         } else {
             known.push(held.clone());
         }
@@ -484,6 +482,27 @@ mod tests {
     };
 
     /// Another shard received the allocation of 10 s while its clock was 2 s ahead.
+    /// A shard that received a number dates the allocation by the number's arrival.
+    #[test]
+    fn the_order_of_the_shards_answers_does_not_matter() {
+        let held = |pool, at, wall| PastAllocation {
+            pool,
+            allocated_at: Millis(at),
+            allocated_wall: Millis(wall),
+            locked_until: Millis(wall + 5),
+            params: Vec::new(),
+            next_allocated_at: None,
+            keep_alives: None,
+        };
+        let pool = Some(PoolId(1));
+        // The allocation at 10 arrived elsewhere at 100, after the one at 90 was made.
+        let all = [held(None, 10, 100), held(pool, 90, 90), held(pool, 10, 10)];
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let newest = newest(order.map(|place: usize| &all[place])).unwrap();
+            assert_eq!(newest.allocated_at, Millis(90), "{order:?}");
+        }
+    }
+
     #[test]
     fn the_shard_that_made_an_allocation_dates_it_whichever_shard_answers_first() {
         let at = |made_at, wall, pool| PastAllocation {

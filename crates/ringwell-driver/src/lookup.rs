@@ -62,8 +62,8 @@ pub async fn look_up<P: Platform>(
     let (was_in_rotation, was_doubted) = doubts();
     let mut past = walk(&shard, &reader, (number, at), wants_keep_alives, clocks).await?;
     let (is_in_rotation, is_doubted) = doubts();
-    let is_doubted = is_doubted || (was_doubted && !planted(Bug::DoubtReadLate));
-    let is_in_rotation = is_in_rotation && (was_in_rotation || planted(Bug::DoubtReadLate));
+    let (is_doubted, is_in_rotation) =
+        (was_doubted || is_doubted, was_in_rotation && is_in_rotation);
     // Another shard made this allocation, and a later one may exist elsewhere. The shard that made
     // an allocation reports it, unless the record is no longer kept.
     if let Some(held) = past.held.take_if(|held| held.pool.is_none() && is_doubted)

@@ -271,9 +271,10 @@ pub fn begin<F: Files>(
         reads.iter().filter(|read| read.is_in_doubt).map(|read| read.shard).collect();
     let served =
         start.member.map(|_| ServedMap::read(files, &settings.data)).transpose()?.flatten();
-    let served_lists = served.as_ref().and_then(|served| served.lists.clone());
     let served_owners = served.as_ref().and_then(|served| served.owners.clone());
+    // With durability `memory`, the holds of earlier lists are lost, so every list counts as new.
     let served = served.filter(|_| has_files);
+    let served_lists = served.as_ref().and_then(|served| served.lists.clone());
     let member = start.member.filter(|_| has_files);
     let placement = directory.placement();
     let (stale, abandoned) = unsettled(served.as_ref(), member.map(|(_, version)| version));

@@ -25,6 +25,7 @@ mod stream;
 mod table;
 mod words;
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
@@ -108,7 +109,8 @@ impl Dashboard {
 
     /// The count of providers' webhooks that were refused because of their signatures.
     pub(crate) fn unsigned_webhooks(&self) -> u64 {
-        self.0.calls.get().map(Service::unsigned_webhooks).unwrap_or_default()
+        let count = self.0.calls.get().map(Service::unsigned_webhooks);
+        count.map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
     /// Samples the node repeatedly. Never returns.

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use ringwell_config::{CallAccount, CallProvider, DestinationRule, Secret, UnknownNumber};
+use ringwell_config::{
+    CallAccount, CallProvider, CallerIds, DestinationRule, Secret, UnknownNumber,
+};
 use ringwell_core::PoolId;
 use ringwell_core::PromoNumber;
 use ringwell_store::Location;

@@ -70,7 +70,8 @@ pub async fn give<P: Platform>(
     } else if !buckets.is_empty() {
         let not_taken = |reason| MoveError::NotTaken { shard: to, reason };
         let (version, digest) = (owners.version(), digest(&directory, &buckets));
-        let prepare = Prepare { shard: to, version, buckets: buckets.clone(), digest };
+        let prepare =
+            Prepare { shard: to, version, buckets: buckets.clone(), digest: digest.clone() };
         let prepared = post(peers, to, Path::Prepare, &prepare).await.map_err(not_taken)?;
         // A node that runs an older release confirms that it can take the buckets, but does not
         // report the maximum size of a request.
@@ -84,7 +85,7 @@ pub async fn give<P: Platform>(
         let (holds, _) = holds(node, peers, &buckets).await?;
         let from = buckets.iter().filter_map(|bucket| Some(owners.get(*bucket)?.shard)).collect();
         let leaving = Leaving { to, buckets: buckets.clone(), holds, from, body_bytes };
-        give_up(platform, node, peers, &buckets, to, Some(leaving.clone())).await?;
+        give_up(platform, node, peers, &buckets, to, Some((&leaving, digest))).await?;
         match deliver(platform, node, peers, &leaving).await {
             Ok(numbers) => given.numbers = numbers,
             Err(reason) => {
@@ -106,22 +107,30 @@ pub async fn give<P: Platform>(
     Ok(given)
 }
 
-/// Records the move, and makes the old owner stop serving the buckets.
+/// Records the move, and makes the old owner stop serving the buckets. If they move to another node,
+/// their pools must still be those with the given digest, to which that node has agreed.
 async fn give_up<P: Platform>(
     platform: &P,
     node: &Node,
     peers: &Peers,
     buckets: &[u16],
     to: u16,
-    leaving: Option<Leaving>,
+    leaving: Option<(&Leaving, String)>,
 ) -> Result<(), MoveError> {
     let _one = node.changes.lock().await;
+    let agreed = leaving.as_ref().map(|(_, digest)| digest);
+    let is_changed = agreed.is_some_and(|agreed| *agreed != digest(&node.directory(), buckets));
+    if is_changed && !planted(Bug::ListChangedUnseen) {
+        let reason = "the list of the pools in these buckets has changed: try again".to_owned();
+        return Err(MoveError::NotTaken { shard: to, reason });
+    }
     let mut owners = node.owners().ok_or(MoveError::NoCluster)?;
     for bucket in buckets {
         owners.give(*bucket, to);
     }
     if !planted(Bug::GivenNotKept) {
-        keep(platform, node, &owners, leaving.into_iter().collect()).await?;
+        let leaving = leaving.into_iter().map(|(leaving, _)| leaving.clone()).collect();
+        keep(platform, node, &owners, leaving).await?;
     }
     // On disk, the buckets are already released, so the remaining steps are repeated until they
     // succeed.

@@ -7,7 +7,7 @@ use ringwell_driver::canary::plant;
 
 use crate::{appends, arrivals, changes, conflict, disk, holder, moves_back, snapshots, witness};
 
-const FOUND_BY: [(Bug, fn()); 22] = [
+const FOUND_BY: [(Bug, fn()); 23] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -41,6 +41,10 @@ const FOUND_BY: [(Bug, fn()); 22] = [
         moves_back::buckets_on_their_way_back_are_not_taken_back_without_their_lockouts,
     ),
     (Bug::ReturnLate, moves_back::buckets_that_come_back_to_older_data_bring_lockouts_and_answers),
+    (
+        Bug::ListsBeforeHolds,
+        changes::holds_are_recorded_where_their_pools_enter_even_if_they_are_over,
+    ),
     (Bug::StartingAnswers, holder::a_starting_node_names_no_visitor),
     (
         Bug::ServedAdopts,

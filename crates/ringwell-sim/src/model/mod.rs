@@ -417,6 +417,9 @@ impl Model {
         let (retry, visitor, pool) = (grant.retry, grant.visitor, grant.pool);
         let is_lost = grant.is_lost;
         let keeper = self.server(number).unwrap_or(grant.shard);
+        // The number may have left its pool before the answer was sent.
+        let home = self.shards.get(&grant.shard).and_then(|known| known.pools.get(&pool));
+        let was_lent = home.is_none_or(|known| !known.numbers.contains(&number));
         let all = self.held.entry(number).or_default();
         all.push(Holding {
             grant,
@@ -426,7 +429,7 @@ impl Model {
             leapt_ms: 0,
             is_unreported: false,
             is_answered_anew: false,
-            was_lent: false,
+            was_lent,
             was_away: false,
             is_lost,
             is_unknown: false,
