@@ -94,9 +94,8 @@ fn an_orderly_stop_leaves_no_unwritten_part_of_the_directory() {
     done(&["pools", "rotate-key", "1", "--url", &Kept::url(&server)]);
     server.stop();
     assert!(kept.database.is_file());
-    for ending in ["-wal", "-shm"] {
-        assert!(!kept.beside(ending).exists(), "{ending}");
-    }
+    // Its content is in the database. The file stays, because a start on a full disk needs it.
+    assert_eq!(std::fs::metadata(kept.beside("-wal")).unwrap().len(), 0);
 }
 
 #[test]
