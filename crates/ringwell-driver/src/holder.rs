@@ -203,7 +203,7 @@ impl LookUp<'_> {
             };
             // The shard that made the allocation has usually answered with the record already. If
             // it were asked again, its wall clock might have been set meanwhile.
-            let found = answers.iter().find(is_it);
+            let found = answers.iter().find(is_it).filter(|_| !planted(Bug::RecordsStayBehind));
             let made = match found.filter(|_| !planted(Bug::RecordAskedAgain)) {
                 Some(found) => Made { found: Some(found.clone()), ..Made::default() },
                 None => self.record(received.allocated_at).await?,

@@ -64,9 +64,10 @@ pub struct Past {
     /// The time of the allocation after the one in `held`, or of the oldest known allocation if
     /// `held` is `None`. The clock is that of the shard that made the allocation. This time
     /// identifies the allocation. Present only if another shard made the allocation, if the
-    /// allocation's wall-clock time is unknown, or if its record is not kept. If another shard made the allocation, this shard's
-    /// records show only that it was made before the number arrived here. The `next_allocated_at`
-    /// of `held` is then the time at which the number arrived, if that time is known.
+    /// allocation's wall-clock time is unknown, or if its record is not kept. If another shard made
+    /// the allocation, this shard's records show only that it was made before the number arrived
+    /// here. The `next_allocated_at` of `held` is then the time at which the number arrived, if
+    /// that time is known.
     pub later: Option<Millis>,
     /// Whether a lost period is the reason for `missing`. It is then uncertain which allocations
     /// preceded `later`, but the allocation at `later` is known to have followed the lost period.
