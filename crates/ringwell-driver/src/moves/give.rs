@@ -107,8 +107,8 @@ pub async fn give<P: Platform>(
     Ok(given)
 }
 
-/// Records the move, and makes the old owner stop serving the buckets. If they move to another node,
-/// their pools must still be those with the given digest, to which that node has agreed.
+/// Records the move, and makes the old owner stop serving the buckets. If they move to another
+/// node, their pools must still have the given digest, to which that node has agreed.
 async fn give_up<P: Platform>(
     platform: &P,
     node: &Node,

@@ -1,9 +1,17 @@
 //! The individual promises, each written as a check of the model's state.
 
+use std::collections::BTreeMap;
+
 use super::{
     BELIEVED_MS, Grant, Holding, Judged, Known, Loss, Model, PoolRule, Recovery, Row, Shard,
     TakenUp, broken, lockout_ms,
 };
+
+/// Whether `shard` has the pool from which a number was handed out, and the number is still in it.
+pub(super) fn is_in_pool(shards: &BTreeMap<u16, Shard>, shard: u16, grant: &Grant) -> bool {
+    let pool = shards.get(&shard).and_then(|known| known.pools.get(&grant.pool));
+    pool.is_some_and(|pool| pool.numbers.contains(&grant.number))
+}
 
 impl Model {
     /// Checks that an owner may give this number to this row at this time.
@@ -193,8 +201,7 @@ impl Model {
     /// Whether the number is still in the pool from which it was handed out, and that pool's owner
     /// has the answer with which it was handed out.
     fn is_at_home(&self, held: &Holding) -> bool {
-        let pool = self.shards.get(&held.keeper).and_then(|s| s.pools.get(&held.grant.pool));
-        !held.is_unreported && pool.is_some_and(|pool| pool.numbers.contains(&held.grant.number))
+        !held.is_unreported && is_in_pool(&self.shards, held.keeper, &held.grant)
     }
 
     fn at(&self, place: Option<&(u64, usize)>) -> Option<&Holding> {

@@ -418,8 +418,7 @@ impl Model {
         let is_lost = grant.is_lost;
         let keeper = self.server(number).unwrap_or(grant.shard);
         // The number may have left its pool before the answer was sent.
-        let home = self.shards.get(&grant.shard).and_then(|known| known.pools.get(&pool));
-        let was_lent = home.is_none_or(|known| !known.numbers.contains(&number));
+        let was_lent = !checks::is_in_pool(&self.shards, grant.shard, &grant);
         let all = self.held.entry(number).or_default();
         all.push(Holding {
             grant,
@@ -494,9 +493,7 @@ impl Model {
         for number in numbers {
             for held in self.held.get_mut(number).into_iter().flatten() {
                 held.was_lent |= held.grant.pool != pool;
-                let home = self.shards.get(&held.keeper);
-                let home = home.and_then(|known| known.pools.get(&held.grant.pool));
-                let is_at_home = home.is_some_and(|pool| pool.numbers.contains(number));
+                let is_at_home = checks::is_in_pool(&self.shards, held.keeper, &held.grant);
                 // If the number is still where it was handed out, this shard has an older list.
                 if held.keeper == shard || (is_at_home && held.grant.pool != pool) {
                     continue;
@@ -567,8 +564,9 @@ impl Model {
             let owner = self.shards.iter().find(|(_, known)| has(known)).map(|(id, _)| *id);
             for held in self.held.get_mut(&number).into_iter().flatten() {
                 held.was_away |= held.grant.pool == *pool;
-                held.keeper =
-                    owner.filter(|_| held.keeper == taken_up.shard).unwrap_or(held.keeper);
+                if let Some(owner) = owner.filter(|_| held.keeper == taken_up.shard) {
+                    held.keeper = owner;
+                }
             }
         }
         if taken_up.is_still {
