@@ -7,16 +7,16 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{Method, Response, StatusCode, Uri};
+use hyper::{Method, Response, StatusCode};
 use ringwell_driver::batch::Terms;
 use ringwell_driver::rows;
 use ringwell_driver::{Moment, Platform, Traced};
-use ringwell_trace::{Kind, Parent, Span, TRACEPARENT};
 use ringwell_wire::legacy::Format;
 use ringwell_wire::{RequestError, Route, route};
 
 use crate::conn::Watch;
-use crate::http::{AnswerBody, close, discard, has_chunks, read_body};
+use crate::request::{discard, has_chunks, read_body, trace, traced};
+use crate::response::{AnswerBody, close, set_fields, whole};
 use crate::shard::HttpShard;
 use crate::timing::time_headers;
 use crate::{bulk, coding, legacy, origin};
@@ -64,29 +64,6 @@ pub(crate) async fn answer(
         span.status(response.status().as_u16());
     }
     response
-}
-
-/// Returns the tracing span of a request, if tracing is on and the trace is sampled.
-pub(crate) fn trace(
-    method: &Method,
-    uri: &Uri,
-    headers: &HeaderMap,
-    name: &'static str,
-) -> Option<Box<Span>> {
-    let parent = || {
-        let header = headers.get(TRACEPARENT);
-        Parent::Header(header.and_then(|value| value.to_str().ok()))
-    };
-    let mut span = ringwell_trace::begin(name, Kind::Server, parent)?;
-    span.text("http.request.method", method.as_str());
-    // The span omits the query, because a query may contain a ring pool key.
-    span.text("url.path", uri.path());
-    Some(span)
-}
-
-/// The trace context to be sent to other nodes.
-pub(crate) fn traced(span: &Span) -> Traced {
-    Traced(span.context().place())
 }
 
 async fn dispatch(
@@ -185,26 +162,6 @@ fn batch_answer(body: Vec<u8>) -> Response<AnswerBody> {
     let mut response = Response::new(AnswerBody::from(body));
     response.headers_mut().clone_from(&BATCH_FIELDS);
     response
-}
-
-/// Builds an answer whose body is completely available.
-pub(crate) fn whole(
-    status: StatusCode,
-    content_type: &'static str,
-    body: Vec<u8>,
-) -> Response<AnswerBody> {
-    let mut response = Response::new(AnswerBody::from(body));
-    *response.status_mut() = status;
-    set_fields(&mut response, content_type);
-    response
-}
-
-/// Sets the header fields that every answer with a body has.
-pub(crate) fn set_fields(response: &mut Response<AnswerBody>, content_type: &'static str) {
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 }
 
 /// Builds the answer to a request that is refused as a whole.

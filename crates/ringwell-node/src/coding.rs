@@ -11,7 +11,8 @@ use hyper::Response;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use ringwell_wire::RequestError;
 
-use crate::http::{AnswerBody, values};
+use crate::fields::values;
+use crate::response::AnswerBody;
 
 /// Answers that are shorter than this are not worth compressing.
 const ENCODED_BYTES_MIN: usize = 1024;

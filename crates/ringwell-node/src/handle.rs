@@ -23,7 +23,7 @@ use ringwell_driver::membership::Membership;
 
 use crate::application::{self, PushError};
 use crate::platform::Tokio;
-use crate::running_node::{asked, look_at, refused};
+use crate::pools::{asked, look_at, refused};
 use crate::server::Server;
 use crate::site::{Outcome, SiteEntry};
 use ringwell_driver::message::Message;
@@ -339,7 +339,8 @@ impl Handle {
     /// # Errors
     /// [`PushError`].
     pub async fn push(&self, headers: &HeaderMap, body: Bytes) -> Result<(), PushError> {
-        application::webhook(self.clone(), headers, body).await
+        let of = (Arc::clone(self.node()), self.peers.clone());
+        application::webhook(self.server.application.as_ref(), of, headers, body).await
     }
 
     /// Returns the demand for each pool that this node serves.

@@ -1,20 +1,19 @@
-//! HTTP on a shard's thread: accepts connections, reads bodies within limits, and passes each
-//! request to the handler for its path.
+//! HTTP on a shard's thread: accepts connections, and passes each request to the handler for its
+//! path.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
-use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper::header::{self, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -27,13 +26,16 @@ use tower::ServiceExt;
 
 use crate::conn::{Open, Order, Phase, Watch, Watched};
 use crate::edge::Edge;
+use crate::fields::values;
 use crate::handle::Unread;
 use crate::handshakes::Handshakes;
 use crate::link::tls::Tls;
 use crate::listen::Listener;
 use crate::memory::Room;
-use crate::platform::spawn;
+use crate::request::{discard, has_chunks, read_body};
+use crate::response::{AnswerBody, close};
 use crate::shard::HttpShard;
+use crate::tasks::spawn;
 use crate::{api, link, site};
 use ringwell_driver::node;
 use ringwell_os::clock::coarse_time;
@@ -49,52 +51,6 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: applicat
     cache-control: no-store\r\nx-content-type-options: nosniff\r\n\
     connection: close\r\nretry-after: 1\r\ncontent-length: 84\r\n\r\n\
     {\"errors\":{\"invalid_data\":\"too many open connections\",\"class\":\"ServiceUnavailable\"}}";
-
-/// The body of an answer, which was built here as a whole or comes from the management API.
-#[derive(Debug)]
-pub(crate) enum AnswerBody {
-    /// All bytes of the body; `None` once they have been sent.
-    Whole(Option<Bytes>),
-    /// A body from axum.
-    Admin(axum::body::Body),
-}
-
-impl From<Vec<u8>> for AnswerBody {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::Whole(Some(bytes.into()))
-    }
-}
-
-impl Body for AnswerBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        match self.get_mut() {
-            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Admin(body) => Pin::new(body).poll_frame(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Whole(bytes) => bytes.is_none(),
-            Self::Admin(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => {
-                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
-            }
-            Self::Admin(body) => body.size_hint(),
-        }
-    }
-}
 
 /// The kinds of clients that a listener serves.
 #[derive(Clone, Debug)]
@@ -457,34 +413,6 @@ async fn manage(
     response
 }
 
-/// Whether the body is sent in chunks. If such a body is left unread, [`close`] the connection:
-/// trailer fields may follow the chunks, so the end of the body is not certain.
-pub(crate) fn has_chunks(body: &Incoming) -> bool {
-    body.size_hint().exact().is_none()
-}
-
-/// Discards a body that is not needed, and returns whether all of it has arrived. If not, [`close`]
-/// the connection: the HTTP library would end it without announcing that.
-pub(crate) async fn discard(head: &Parts, mut body: Incoming) -> bool {
-    // If the client waits for permission to send the body, polling the body would grant it.
-    if has_chunks(&body) || head.headers.contains_key(header::EXPECT) {
-        return body.is_end_stream();
-    }
-    while !body.is_end_stream() {
-        match poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx))).await {
-            Poll::Ready(Some(Ok(_))) => {}
-            Poll::Ready(None) => break,
-            Poll::Ready(Some(Err(_))) | Poll::Pending => return false,
-        }
-    }
-    true
-}
-
-/// Closes the connection after the answer, so that no further requests on it are served.
-pub(crate) fn close(response: &mut Response<AnswerBody>) {
-    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-}
-
 /// Whether a proxy and this server could disagree on the request's host or on the end of its body.
 /// A request with both a length and chunks is allowed: the HTTP library closes its connection.
 fn is_ambiguous(head: &Parts, body: &Incoming) -> bool {
@@ -496,105 +424,4 @@ fn is_ambiguous(head: &Parts, body: &Incoming) -> bool {
     let is_framed =
         is_sized || (codings.next().is_some_and(is_chunked) && codings.next().is_none());
     !has_host || hosts.next().is_some() || !is_framed
-}
-
-/// Returns the values of a header field, in order. Requests have few fields, so comparing each name
-/// is cheaper than a look-up by hash.
-pub(crate) fn values<'a>(
-    headers: &'a HeaderMap,
-    wanted: &HeaderName,
-) -> impl Iterator<Item = &'a HeaderValue> {
-    headers.iter().filter(move |(name, _)| *name == wanted).map(|(_, value)| value)
-}
-
-/// Reads a body within the limits on its size, on the time that it takes, and on the memory of all
-/// bodies together. The memory counts as free again when the [`Room`] is dropped.
-///
-/// # Errors
-/// The [`RequestError`] names the limit that was exceeded. The connection must then be closed.
-pub(crate) async fn read_body(
-    thread: &HttpShard,
-    body: Incoming,
-) -> Result<(Bytes, Room<'_>), RequestError> {
-    read_within(thread, body, thread.node.config.limits.body_bytes, thread.server.bodies.room())
-        .await
-}
-
-/// Reads a body with its own size limit. The body does not count towards the memory of all bodies.
-/// Used for authenticated nodes, and for bodies that are too small to matter.
-///
-/// # Errors
-/// The same errors as those of [`read_body`].
-pub(crate) async fn read_frame(
-    thread: &HttpShard,
-    body: Incoming,
-    limit: usize,
-) -> Result<Bytes, RequestError> {
-    read_within(thread, body, limit, Room::unbounded()).await.map(|(bytes, _)| bytes)
-}
-
-/// Like [`read_body`], but with its own size limit, and with memory from `room`.
-///
-/// # Errors
-/// The same errors as those of [`read_body`].
-pub(crate) async fn read_within<'a>(
-    thread: &HttpShard,
-    body: Incoming,
-    limit: usize,
-    room: Room<'a>,
-) -> Result<(Bytes, Room<'a>), RequestError> {
-    let limits = &thread.node.config.limits;
-    let mut read = pin!(collect(body, limit, room));
-    // Most bodies arrive together with the head, so they need no timer.
-    if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await {
-        return done;
-    }
-    let done = tokio::time::timeout(limits.body_timeout, read).await;
-    let done = done.unwrap_or(Err(RequestError::TooSlow));
-    if matches!(done, Err(RequestError::NoRoom)) {
-        thread.stats.bodies_refused.add(1);
-    }
-    done
-}
-
-async fn collect(
-    mut body: Incoming,
-    limit: usize,
-    mut room: Room<'_>,
-) -> Result<(Bytes, Room<'_>), RequestError> {
-    if body.size_hint().lower() > limit as u64 {
-        return Err(RequestError::TooLarge { limit });
-    }
-    // The HTTP library returns nearly every body in one piece, which is passed on unchanged. That
-    // piece is in the connection's buffer and needs no memory of its own.
-    let mut first = Bytes::new();
-    let mut all = BytesMut::new();
-    let mut taken = 0;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| RequestError::Broken)?;
-        // Refuses trailer fields. The HTTP library accepts a bare LF before and within trailer
-        // fields, so it could mistake the next request for one of them.
-        let Ok(data) = frame.into_data() else { return Err(RequestError::Broken) };
-        let bytes = first.len().max(all.len()) + data.len();
-        if bytes > limit {
-            return Err(RequestError::TooLarge { limit });
-        }
-        if first.is_empty() {
-            first = data;
-            continue;
-        }
-        if bytes > taken {
-            let wanted = bytes.max(2 * taken).min(limit);
-            if !room.take(wanted - taken) {
-                return Err(RequestError::NoRoom);
-            }
-            taken = wanted;
-            all.reserve(taken - all.len());
-        }
-        if all.is_empty() {
-            all.extend_from_slice(&first);
-        }
-        all.extend_from_slice(&data);
-    }
-    Ok((if all.is_empty() { first } else { all.freeze() }, room))
 }

@@ -12,8 +12,7 @@ use ringwell_driver::stats::Kind;
 use ringwell_wire::legacy::Format;
 use ringwell_wire::{ResponseRow, RowError};
 
-use crate::api::whole;
-use crate::http::AnswerBody;
+use crate::response::{AnswerBody, whole};
 use crate::shard::HttpShard;
 
 /// Answers a single allocation.

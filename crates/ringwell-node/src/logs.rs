@@ -17,8 +17,8 @@ use ringwell_driver::store::{Fenced, Heard, KeptNotes, LastOwner, LogEnd, Logs, 
 use ringwell_journal::Durability;
 use ringwell_os::clock::{Clock, reading};
 
+use crate::directories::Check;
 use crate::platform::Tokio;
-use crate::run::Check;
 use crate::{ServeError, disk};
 
 /// The error for a durability that cannot be combined with journals in a shared log.

@@ -11,7 +11,8 @@ use hyper::{Response, StatusCode};
 use ringwell_config::Api;
 use ringwell_wire::{RequestError, Route};
 
-use crate::http::{AnswerBody, values};
+use crate::fields::values;
+use crate::response::AnswerBody;
 
 /// The header fields that a page may send.
 const FIELDS: HeaderValue =

@@ -1,31 +1,22 @@
 //! The implementation of the driver's platform on tokio's current-thread runtime.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use ringwell_driver::{Moment, Platform};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
+use crate::ServeError;
 use crate::disk::OsFiles;
 use crate::link::HttpNet;
+use crate::priority::step_back;
+use crate::tasks::spawn;
 use ringwell_os::clock::{boot_time, wall_time};
 
 /// The process's monotonic times are measured from this time.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
-
-/// Boxes a task before it is passed to tokio. Otherwise, tokio's code for tasks would be compiled
-/// again for each type of task.
-pub(crate) fn boxed(task: impl Future<Output = ()> + 'static) -> Pin<Box<dyn Future<Output = ()>>> {
-    Box::pin(task)
-}
-
-/// Runs a task on the thread of the current shard.
-pub(crate) fn spawn(task: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
-    tokio::task::spawn_local(boxed(task))
-}
 
 /// The tokio runtime. It spawns tasks on the `LocalSet` of the shard's thread.
 #[derive(Clone, Copy, Debug)]
@@ -81,4 +72,15 @@ impl Platform for Tokio {
             }
         }
     }
+}
+
+/// Creates the runtime of one thread.
+///
+/// # Errors
+/// [`ServeError::Thread`].
+pub(crate) fn current_thread() -> Result<Runtime, ServeError> {
+    // Look-ups read history files on the runtime's blocking threads, which get a lower priority
+    // than the thread that serves batches.
+    let mut runtime = Builder::new_current_thread();
+    runtime.enable_all().on_thread_start(step_back).build().map_err(ServeError::Thread)
 }

@@ -4,10 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::directories::Directories;
 use crate::platform::Tokio;
-use crate::run::Directories;
 use crate::server::Server;
-use crate::site;
 use ringwell_driver::change::{self, ChangeError};
 use ringwell_driver::node::Node;
 use ringwell_driver::queue::Peers;
@@ -43,7 +42,7 @@ pub(crate) async fn again(
     match change::apply(&Tokio, node, peers, move |before| before.replace(read.pools())).await {
         Ok(next) => {
             let mut what = "pools, web sites, [calls] and management tokens";
-            if let Err(error) = site::serve(server, sites) {
+            if let Err(error) = server.sites.serve(&server.node, sites) {
                 tracing::error!(
                     %error,
                     "{cause}: cannot apply the new web sites: the previous ones stay in use"

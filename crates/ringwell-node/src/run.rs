@@ -2,33 +2,33 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ringwell_config::{Config, Site};
-use ringwell_directory::{Directory, Fault, Owners};
+use ringwell_config::Config;
+use ringwell_directory::{Directory, Owners};
 use ringwell_engine::Engine;
 use ringwell_journal::Durability;
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 
+use crate::directories::Directories;
 use crate::disk::{self, Inline, Journal, OsFiles, Reader, Store};
 use crate::handle::{Handle, Routes};
 use crate::http::Who;
 use crate::listen::{self, Listener, Listeners};
 use crate::lock_watch::LockWatch;
-use crate::platform::{self, Tokio, boxed};
-use crate::priority::step_back;
-use crate::running_node::{Orders, carry_out};
+use crate::platform::{Tokio, current_thread};
+use crate::running_node::carry_out;
 use crate::secure::Secure;
 use crate::server::{Server, drills};
 use crate::shard::{HttpShard, ShardThread};
 use crate::signals::Signals;
 use crate::start::{CopiedLog, ShardLog, Started, start};
+use crate::tasks::boxed;
 use crate::{
     Membership, ServeError, application, descriptors, http, link, logs, proof, reload, site, sweep,
+    tasks,
 };
 use ringwell_driver::maintenance::task as maintenance;
 use ringwell_driver::message::Message;
@@ -72,31 +72,6 @@ impl Drop for EndReport {
 
 /// The time that requests in progress have to complete when the node shuts down.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
-
-/// Reads the pools and web sites again after a SIGHUP.
-pub type Reload = Box<dyn FnMut() -> Result<(Directory, Vec<Site>), Vec<Fault>> + Send>;
-
-/// Reloads settings other than pools, and applies them.
-pub type ReloadSettings = Box<dyn FnMut() -> Result<(), Vec<Fault>> + Send>;
-
-/// Returns the errors in the configuration, and applies nothing.
-pub type Check = Box<dyn Fn() -> Vec<Fault> + Send + Sync>;
-
-/// The ways in which the directory can change while the node serves.
-#[derive(Default)]
-pub struct Directories {
-    /// On SIGHUP.
-    pub reload: Option<Reload>,
-    /// On SIGHUP, if pools do not come from the configuration: reloads only other settings.
-    pub reload_settings: Option<ReloadSettings>,
-    /// While the process waits as a standby.
-    pub check: Option<Check>,
-    /// Orders from the part of the process that maintains the directory.
-    pub orders: Option<Orders>,
-    /// Whether a SIGHUP arrived before the node handled signals. If so, the node reloads the
-    /// configuration as soon as it serves.
-    pub hung_up: Arc<AtomicBool>,
-}
 
 /// Called once with the bound addresses, as soon as the node answers requests.
 pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
@@ -280,7 +255,9 @@ fn start_threads(
     let node = Node::new(config, directory, durability, &shards, membership, opened);
     let node = Arc::new(node.with_drills(drills()));
     let server = Arc::new(Server::new(&node, secure, tls.flatten()));
-    site::serve(&server, node.config.sites.clone())
+    server
+        .sites
+        .serve(&node, node.config.sites.clone())
         .map_err(|error| ServeError::Data { path: settings.data.clone(), error })?;
     let mut peers = Peers::default();
     let mut queues = Vec::new();
@@ -393,13 +370,6 @@ struct ShardPlan {
     queue: mpsc::Receiver<Message>,
     course_now: watch::Receiver<Course>,
     reports: mpsc::UnboundedSender<Report>,
-}
-
-pub(crate) fn current_thread() -> Result<Runtime, ServeError> {
-    // Look-ups read history files on the runtime's blocking threads, which get a lower priority
-    // than the thread that serves batches.
-    let mut runtime = Builder::new_current_thread();
-    runtime.enable_all().on_thread_start(step_back).build().map_err(ServeError::Thread)
 }
 
 fn spawn(
@@ -518,7 +488,8 @@ fn shard_of(
 ) -> Rc<HttpShard> {
     let (node, clock) = (Arc::clone(&server.node), clock.shard_time());
     let mut thread = ShardThread::new(shard, node, Tokio, engine, clock, peers);
-    thread.source = application::source(&server, &thread.peers);
+    let source = |it| application::source(it, &server.node, &thread.peers);
+    thread.source = server.application.as_ref().map(source);
     Rc::new(HttpShard::new(Rc::new(thread), server))
 }
 
@@ -551,7 +522,7 @@ fn accept(
     listeners: Vec<Listener>,
     who: &Who,
 ) -> Vec<tokio::task::JoinHandle<()>> {
-    let of = |listener| platform::spawn(http::accept(Rc::clone(thread), listener, who.clone()));
+    let of = |listener| tasks::spawn(http::accept(Rc::clone(thread), listener, who.clone()));
     listeners.into_iter().map(of).collect()
 }
 

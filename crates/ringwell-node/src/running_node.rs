@@ -7,26 +7,19 @@ use std::sync::Arc;
 
 use ringwell_config::Site;
 use ringwell_core::{Millis, NumberRange, PoolId};
-use ringwell_directory::{Directory, Fault, RingPool};
+use ringwell_directory::RingPool;
 use tokio::sync::{mpsc, oneshot};
 
 use ringwell_driver::Platform;
 
 use crate::platform::Tokio;
+use crate::pools::{asked, become_next, look_at, refused, take};
 use crate::server::Server;
-use crate::site;
-use ringwell_driver::change;
-use ringwell_driver::message::Message;
-use ringwell_driver::node::Node;
-use ringwell_driver::pool_query::{PoolAsked, PoolQuery, PoolSlot, PoolState};
+use ringwell_driver::pool_query::{PoolAsked, PoolQuery, PoolState};
 use ringwell_driver::queue::Peers;
-use ringwell_driver::stats::Reason;
 
 /// The maximum number of orders that may be waiting.
 const ORDERS_MAX: usize = 64;
-
-/// The maximum number of pools that a shard examines at once, between two batches.
-const LOOK_AT_ONCE: usize = 256;
 
 /// A handle to a running node. Orders wait until the node runs. An order that is sent after the
 /// node has ended fails.
@@ -158,7 +151,7 @@ pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orde
         match order {
             Order::Current => node.directory_is_current(Tokio.moment()),
             Order::Sites(sites) => {
-                if let Err(error) = site::serve(&server, sites) {
+                if let Err(error) = server.sites.serve(&server.node, sites) {
                     tracing::error!(
                         %error,
                         "cannot apply the new web sites: the previous ones stay in use"
@@ -217,84 +210,3 @@ pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orde
         }
     }
 }
-
-/// Adds the pools `put` to the directory of this process, and removes the pools `removed`.
-///
-/// # Errors
-/// If nothing was changed, returns the reason.
-pub(crate) async fn take(
-    node: &Node,
-    peers: &Peers,
-    put: Vec<RingPool>,
-    removed: &[PoolId],
-) -> Result<(), String> {
-    let removed = removed.to_vec();
-    become_next(node, peers, move |before| before.change(put, &removed)).await
-}
-
-/// Replaces the directory of this process with the one that `make` derives from it.
-///
-/// # Errors
-/// If nothing was changed, returns the reason.
-async fn become_next(
-    node: &Node,
-    peers: &Peers,
-    make: impl FnOnce(&Directory) -> Result<Directory, Vec<Fault>> + Send + 'static,
-) -> Result<(), String> {
-    let _one = node.changes.lock().await;
-    let taken = change::apply(&Tokio, node, peers, make).await;
-    taken.map(drop).map_err(|error| error.to_string())
-}
-
-/// Sends a query to the shard that owns `pool`, if that shard is on this node.
-pub(crate) async fn look_at<T>(
-    node: &Node,
-    peers: &Peers,
-    pool: PoolId,
-    look: impl FnOnce(PoolSlot, oneshot::Sender<T>) -> PoolQuery,
-) -> Option<T> {
-    let directory = node.directory();
-    let entry = directory.lookup(pool).filter(|entry| node.is_own(entry.shard()))?;
-    let (reply, answer) = oneshot::channel();
-    let look = Message::Pools(look((entry.index(), pool), reply));
-    peers.send_when_there_is_room(entry.shard(), look).await;
-    answer.await.ok()
-}
-
-/// Adds up the counts of all threads, because each thread counts only the rows that it received.
-pub(crate) async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'static str, u64)> {
-    let mut counts = [0; Reason::ALL.len()];
-    for shard in peers.shards().filter(|shard| node.is_own(*shard)) {
-        let (reply, answer) = oneshot::channel();
-        let look = Message::Pools(PoolQuery::Refused { pool, reply });
-        peers.send_when_there_is_room(shard, look).await;
-        let more = answer.await.unwrap_or_default();
-        counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
-    }
-    Reason::ALL.iter().map(|reason| reason.name()).zip(counts).filter(|(_, n)| *n > 0).collect()
-}
-
-/// Queries each shard in several small steps, so that no shard delays its rows for long.
-pub(crate) async fn asked(node: &Node, peers: &Peers) -> Vec<PoolAsked> {
-    let directory = node.directory();
-    let mut asked = Vec::with_capacity(directory.pool_count());
-    for shard in peers.shards().filter(|shard| node.is_own(*shard)) {
-        let place = |pool: &Arc<RingPool>| {
-            directory.lookup(pool.id()).map(|entry| (entry.index(), pool.id()))
-        };
-        let mut all = directory.pools_of(shard).filter_map(place).peekable();
-        while all.peek().is_some() {
-            let places = all.by_ref().take(LOOK_AT_ONCE).collect();
-            let (reply, answer) = oneshot::channel();
-            let look = Message::Pools(PoolQuery::Asked { places, reply });
-            peers.send_when_there_is_room(shard, look).await;
-            asked.extend(answer.await.unwrap_or_default());
-        }
-    }
-    asked
-}
-
-#[cfg(test)]
-mod pauses;
-#[cfg(test)]
-mod turns;

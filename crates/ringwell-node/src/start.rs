@@ -22,8 +22,7 @@ use tokio::task::LocalSet;
 
 use crate::ServeError;
 use crate::disk::{self, Inline, Journal, OsFiles};
-use crate::platform::Tokio;
-use crate::run::current_thread;
+use crate::platform::{Tokio, current_thread};
 
 pub(crate) use ringwell_driver::open::Believed;
 

@@ -11,7 +11,7 @@ use ringwell_core::PoolId;
 use ringwell_directory::RingPool;
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::platform::spawn;
+use crate::tasks::spawn;
 
 /// The length limit of an answer. A pool of 100,000 single numbers needs this many bytes.
 const ANSWER_BYTES_MAX: usize = 2 << 20;

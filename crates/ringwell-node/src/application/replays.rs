@@ -8,11 +8,15 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringwell_core::PoolId;
 
-use super::webhook::SECONDS_MAX;
 use crate::disk::{FileError, OsFiles, write_whole};
+
+/// The largest allowed difference between a request's timestamp and this machine's clock. Copies of
+/// older requests are refused even if no later push for the pool is known.
+pub(super) const SECONDS_MAX: u64 = 300;
 
 /// The maximum number of pools whose newest push is remembered. Beyond this number, old entries are
 /// dropped. If there are no old entries, all entries are dropped. A push must then be newer than
@@ -123,6 +127,10 @@ impl Replays {
     pub(super) fn has_newer(&self, pool: PoolId, count: u64) -> bool {
         self.pools.get(&pool).map_or(self.forgotten_at, |newest| newest.count) > count
     }
+}
+
+pub(super) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 //! shared secret.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::HeaderMap;
 use bytes::Bytes;
@@ -17,15 +16,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::Sha256;
 
-use super::Application;
-use crate::handle::Handle;
+use super::fetch::Application;
+use super::replays::{SECONDS_MAX, unix_seconds};
 use crate::platform::Tokio;
-use crate::running_node;
+use crate::pools;
 use ringwell_driver::moves::to_its_end;
-
-/// The largest allowed difference between a request's timestamp and this machine's clock. Copies of
-/// older requests are refused even if no later push for the pool is known.
-pub(super) const SECONDS_MAX: u64 = 300;
+use ringwell_driver::node::Node;
+use ringwell_driver::queue::Peers;
 
 /// The message to the sender of a push that is not the newest for its pool.
 const COPIED: &str = "this change to the ring pool, or a later one, has already been accepted: \
@@ -61,11 +58,11 @@ pub enum PushError {
 }
 
 pub(crate) async fn push(
-    handle: Handle,
+    application: Option<&Arc<Application>>,
+    (node, peers): (Arc<Node>, Peers),
     headers: &HeaderMap,
     body: Bytes,
 ) -> Result<(), PushError> {
-    let application = handle.server.application.as_ref();
     let secret = application.and_then(|application| application.settings.webhook_secret.as_ref());
     let (Some(application), Some(secret)) = (application, secret) else {
         return Err(PushError::NotConfigured);
@@ -92,14 +89,15 @@ pub(crate) async fn push(
         if !is_new.map_err(|error| error.to_string())? {
             return Err(COPIED.to_owned());
         }
-        carry_out(&handle, &application, put, &removed).await
+        carry_out(&node, &peers, &application, put, &removed).await
     });
     let taken = taken.await.unwrap_or_else(|| Err("the node is stopping".to_owned()));
     taken.map_err(PushError::Refused)
 }
 
 async fn carry_out(
-    handle: &Handle,
+    node: &Node,
+    peers: &Peers,
     application: &Application,
     put: Option<RingPool>,
     removed: &[PoolId],
@@ -107,10 +105,10 @@ async fn carry_out(
     let changed = put.iter().map(RingPool::id).chain(removed.iter().copied());
     changed.for_each(|pool| application.forget(pool));
     // A pool from the configuration or from a database continues to be managed there.
-    let directory = handle.node().directory();
+    let directory = node.directory();
     let is_given = |pool| application.has_given(pool) || directory.pool(pool).is_none();
     let given = put.as_ref().map(RingPool::id).filter(|pool| is_given(*pool));
-    running_node::take(handle.node(), &handle.peers, put.into_iter().collect(), removed).await?;
+    pools::take(node, peers, put.into_iter().collect(), removed).await?;
     if let Some(pool) = given {
         application.gave(pool);
     }
@@ -141,10 +139,6 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
     let pairs = text.as_bytes().chunks(2);
     pairs.map(|pair| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?)).collect()
-}
-
-pub(super) fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use ringwell_driver::{Net, Path, Traced, Trouble};
 
 use super::clocks::{Clocks, Estimates};
 use super::tls::Tls;
-use crate::platform::spawn;
+use crate::tasks::spawn;
 use ringwell_driver::node::Node;
 use ringwell_driver::stats::latency_histogram;
 

@@ -13,7 +13,8 @@ use ringwell_trace::{Context, Kind, Parent, TRACEPARENT};
 
 use super::call::{FRAME, JSON, SPEAKS};
 use super::clocks;
-use crate::http::{AnswerBody, close, read_frame};
+use crate::request::read_frame;
+use crate::response::{AnswerBody, close};
 use crate::shard::HttpShard;
 use ringwell_os::clock::coarse_time;
 

@@ -2,6 +2,7 @@
 //! each number on the page.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,11 +17,11 @@ use ringwell_driver::{Platform, Traced};
 use ringwell_wire::ResponseRow;
 
 use super::leases::{BEAT_S, GivenNumber, Leases, Network};
+use super::response::{nothing, refused};
+use super::sites::{Outcome, SiteEntry};
 use super::token::{Visitor, push_hex};
 use super::visit::{Numbers, SwapJson, Visit};
-use super::{Outcome, Sender, SiteEntry, nothing, refused};
-use crate::api;
-use crate::http::AnswerBody;
+use crate::response::{AnswerBody, set_fields};
 use crate::shard::HttpShard;
 
 /// The interval between two checks of whether a visitor's number is still being released.
@@ -28,6 +29,15 @@ const SETTLED_EVERY: Duration = Duration::from_millis(5);
 
 /// The maximum number of header fields in an answer to a page.
 const ANSWER_FIELDS: usize = 12;
+
+/// The sender of a request from a page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sender {
+    /// The client's address, if it is known.
+    pub(super) address: Option<IpAddr>,
+    /// The trace to which the request belongs.
+    pub(super) traced: Option<Traced>,
+}
 
 /// The numbers in the answer to a site's visitor.
 pub(super) struct Given {
@@ -160,7 +170,7 @@ fn json(thread: &HttpShard, site: &Site, visitor: Visitor, given: Given) -> Resp
     let mut response = Response::new(AnswerBody::from(numbers.json()));
     // Reserves capacity for the header fields that are added later: origin, times, length and date.
     *response.headers_mut() = HeaderMap::with_capacity(ANSWER_FIELDS);
-    api::set_fields(&mut response, "application/json");
+    set_fields(&mut response, "application/json");
     response
 }
 

@@ -13,13 +13,15 @@ use hyper::{Response, StatusCode};
 use ringwell_config::Consent;
 use subtle::ConstantTimeEq;
 
-use super::answer::{Given, allocate, new_visitor, settled};
+use super::agent::is_program;
+use super::answer::{Given, Sender, allocate, new_visitor, settled};
 use super::leases::Network;
+use super::response::{allow, nothing, refused};
+use super::sites::{Outcome, SiteEntry};
 use super::token::Visitor;
 use super::visit::Visit;
-use super::{Outcome, Sender, SiteEntry, allow, is_program, nothing, origin, refused, text};
-use crate::api::whole;
-use crate::http::AnswerBody;
+use crate::fields::text;
+use crate::response::{AnswerBody, whole};
 use crate::shard::HttpShard;
 
 /// The request headers of a server that swaps numbers itself.
@@ -95,7 +97,7 @@ pub(super) async fn amp(
     };
     let is_same_origin =
         !headers.contains_key(header::ORIGIN) && text(headers, &AMP_SAME_ORIGIN) == Some("true");
-    let origin = origin(&entry.site, headers);
+    let origin = entry.origin(headers);
     if origin.is_none() && !is_same_origin {
         entry.count(Outcome::Origin);
         return refused(403, "this origin is not allowed: add this origin to the site's origins");
@@ -134,7 +136,7 @@ pub(super) async fn amp(
 
 fn site(thread: &HttpShard, query: &str) -> Option<Arc<SiteEntry>> {
     let key = query.split('&').find_map(|pair| pair.strip_prefix("site="))?;
-    super::site(thread, key)
+    thread.server.sites.find(key)
 }
 
 /// Returns numbers for the visitor, unless the client is a program, or the client's network has

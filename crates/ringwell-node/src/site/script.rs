@@ -10,8 +10,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 use sha2::{Digest, Sha384};
 
-use crate::api::whole;
-use crate::http::AnswerBody;
+use crate::response::{AnswerBody, whole};
 
 /// The script that was built from `web/snippet`.
 const TEXT: &str = include_str!("../../../../web/snippet/dist/rw.js");

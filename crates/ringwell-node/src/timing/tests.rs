@@ -3,7 +3,7 @@ use std::time::Duration;
 use hyper::Response;
 
 use super::{BYTES_MAX, time_headers, write};
-use crate::http::AnswerBody;
+use crate::response::AnswerBody;
 
 fn written(us: u64) -> [String; 2] {
     let mut text = [0; BYTES_MAX];

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use crate::platform::Tokio;
-use crate::running_node;
+use crate::pools;
 use crate::shard::ShardThread;
 use ringwell_driver::change::take;
 use ringwell_driver::message::Message;
@@ -160,7 +160,7 @@ fn check(there: &[RingPool], new: Vec<RingPool>) {
             // Adds the pool in a task on a shard's thread. The server does the same when it gets a
             // pool from the main application.
             let work = async move {
-                running_node::take(&node, &peers, vec![pool], &[]).await.unwrap();
+                pools::take(&node, &peers, vec![pool], &[]).await.unwrap();
                 assert!(node.directory().lookup(id).is_some());
             };
             let took = |longest: &Longest| longest.0.replace((longest.0.get().0, Duration::ZERO)).1;

@@ -4,7 +4,7 @@
 //! Without expiry, a process would keep every pool that it ever fetched, even pools that the
 //! application has removed. Source: docs/spec/application.md, "Expiry of pools".
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -13,86 +13,18 @@ use ringwell_directory::RingPool;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::{Application, call};
-use crate::running_node;
+use super::call;
+use super::fetch::Application;
+use crate::pools;
 use crate::shard::HttpShard;
 use ringwell_driver::message::Message;
 use ringwell_driver::pool_query::{PoolAsked, PoolQuery};
-
-/// The maximum number of pools that are checked and concurrently fetched in one round.
-const POOLS_A_ROUND: usize = 64;
 
 /// The interval between rounds. As long as expired pools are left, the next round begins at once.
 const ROUND: Duration = Duration::from_millis(200);
 
 /// The time after which a pool is fetched again if a fetch failed.
 const TROUBLE_AGE: Duration = Duration::from_secs(10);
-
-/// The time at which each pool of the application expires.
-#[derive(Debug, Default)]
-pub(super) struct Ages {
-    terms: HashMap<PoolId, Term>,
-    /// The pools, sorted by the time at which they expire. A pool that is being checked is not in
-    /// this set.
-    ends: BTreeSet<(Instant, PoolId)>,
-}
-
-#[derive(Debug)]
-struct Term {
-    end: Instant,
-    /// The pool's request count when the pool last became valid.
-    asked: u32,
-}
-
-impl Ages {
-    /// Makes `pool` valid for `age` from now on.
-    fn begin(&mut self, pool: PoolId, age: Duration, asked: u32) {
-        self.end(pool);
-        let end = Instant::now() + age;
-        self.terms.insert(pool, Term { end, asked });
-        self.ends.insert((end, pool));
-    }
-
-    fn end(&mut self, pool: PoolId) {
-        if let Some(term) = self.terms.remove(&pool) {
-            self.ends.remove(&(term.end, pool));
-        }
-    }
-
-    /// Returns expired pools, each with the request count that it had when it last became valid.
-    fn over(&mut self, now: Instant) -> Vec<(PoolId, u32)> {
-        let mut over = Vec::new();
-        while over.len() < POOLS_A_ROUND
-            && let Some(first) = self.ends.first().copied().filter(|(end, _)| *end <= now)
-        {
-            self.ends.remove(&first);
-            over.extend(self.terms.get(&first.1).map(|term| (first.1, term.asked)));
-        }
-        over
-    }
-}
-
-impl Application {
-    /// Records that `pool` came from the application.
-    pub(super) fn gave(&self, pool: PoolId) {
-        self.ages().begin(pool, self.settings.pool_age, 0);
-    }
-
-    /// Whether `pool` came from the application.
-    pub(super) fn has_given(&self, pool: PoolId) -> bool {
-        self.ages().terms.contains_key(&pool)
-    }
-
-    /// Records that `pool` is managed elsewhere, or was removed.
-    pub(crate) fn disown(&self, pool: PoolId) {
-        self.ages().end(pool);
-    }
-
-    /// Records that all pools come from the configuration.
-    pub(crate) fn disown_all(&self) {
-        *self.ages() = Ages::default();
-    }
-}
 
 /// Refreshes or drops expired pools of the application, until the thread ends.
 pub(crate) async fn renew(thread: Rc<HttpShard>) {
@@ -167,7 +99,7 @@ async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(P
 }
 
 async fn take(thread: &HttpShard, put: Vec<RingPool>, removed: &[PoolId]) {
-    if let Err(trouble) = running_node::take(&thread.node, &thread.peers, put, removed).await {
+    if let Err(trouble) = pools::take(&thread.node, &thread.peers, put, removed).await {
         tracing::warn!(
             trouble,
             "cannot apply the main application's changes to ring pools: the pools are unchanged"
