@@ -21,6 +21,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limit::Limit;
 
+/// The maximum size of a list of pools. A list is read only after the request's token has been
+/// checked. A list of 100,000 pools takes about 10 MB.
+pub(crate) const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
+
 /// The ratio of the limit for authenticated requests to the limit for all other requests.
 const STRANGERS_PART: u32 = 2;
 /// The number of bytes at the beginning of each body that are not counted, because they are in the

@@ -6,6 +6,7 @@
 //! no sockets; the server mounts [`router`]. Source: docs/spec/management.md.
 
 mod access;
+mod context;
 mod dashboard;
 mod data_port;
 mod gate;
@@ -22,23 +23,22 @@ mod v1;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use ringwell_config::Site;
-use ringwell_core::Millis;
 use ringwell_directory::TokenHashes;
-use ringwell_store::{Change, Store, StoreError};
+use ringwell_store::Store;
 
-use access::{Door, Visitor};
+use access::Door;
+use context::{Context, now};
 pub use dashboard::Dashboard;
 pub use data_port::{DatabaseTokens, data_port, whole_bodies};
-use gate::Gate;
 pub use gate::Recognized;
+use gate::{Gate, LIST_BYTES_MAX};
 pub use holders::{holders, keep_alives};
 pub use loads::SharedLoads;
 pub use problem::NO_SUCH_PATH;
@@ -49,10 +49,6 @@ pub use v1::openapi;
 /// The maximum size of a body. A body is read before its sender is authenticated, because the
 /// published API allows the token in the body.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// The maximum size of a list of pools. A list is read only after the request's token has been
-/// checked. A list of 100,000 pools takes about 10 MB.
-const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// The time limit for an answer. It is longer than the time for which a change waits for another
 /// change to end.
@@ -87,27 +83,6 @@ pub struct Management {
     pub store: Store,
     /// The running server.
     pub live: Arc<dyn RunningServer>,
-}
-
-/// The state that handlers share.
-#[derive(Clone)]
-pub(crate) struct Context {
-    pub(crate) store: Store,
-    pub(crate) live: Arc<dyn RunningServer>,
-    pub(crate) door: Door,
-}
-
-impl Context {
-    /// Begins a change by `visitor`, limited to the network of the visitor's token.
-    async fn change(&self, visitor: &Visitor) -> Result<Change, StoreError> {
-        let change = self.store.change(&visitor.who, self.live.now()).await?;
-        Ok(change.limited_to(visitor.network()))
-    }
-
-    /// The web site in the configuration that has the key `key`.
-    fn configured_site(&self, key: &str) -> Option<Site> {
-        self.live.configured_sites().into_iter().find(|site| site.key == key)
-    }
 }
 
 /// The checks that every request must pass.
@@ -189,12 +164,6 @@ async fn admit(guard: &Guard, request: Request, next: Next) -> Response {
         return Problem::no_room().into_response();
     }
     answered.unwrap_or_else(|_| Problem::too_late().into_response())
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn now() -> Millis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The time within which `request` must be answered.

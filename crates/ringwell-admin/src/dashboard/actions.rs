@@ -10,29 +10,23 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use maud::{Markup, html};
+use maud::html;
 use ringwell_calls::webhook::{Replay, Which};
 use ringwell_calls::{LogError, Service};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_store::{AuditLine, Change, Leave, Role, Store, StoreError};
+use ringwell_store::{Leave, Role};
 use serde_json::json;
 
-use super::asked::{Asked, NoPage, pairs};
-use super::layout::{Frame, page};
-use super::login::is_own;
-use super::session::Session;
+use super::asked::{Form, NoPage, pairs};
+use super::change::{begin, commit};
+use super::layout::{Frame, page, redirect};
+use super::session::{Session, is_own};
 use super::site_forms::{self, Wanted};
-use super::table::{Cell, Table};
-use super::words::{count, moment, several, stamp};
-use super::{Ui, redirect};
-use crate::problem::Problem;
+use super::ui::Ui;
+use super::words::count;
+use crate::context::{Context, now};
 use crate::published::new_key;
-use crate::{Context, now};
 
-/// The number of audit log lines to search for changes to the pool, number, site or endpoint that a
-/// page shows. At most [`AUDIT_SHOWN`] of the matching lines are shown.
-const AUDIT_MAX: u32 = 500;
-const AUDIT_SHOWN: usize = 20;
 /// The largest pool size that a form accepts.
 const NUMBERS_MAX: u64 = 1_000_000;
 
@@ -42,15 +36,6 @@ enum AfterChange {
     Back(String),
     /// Show the pool's new key. It is shown only this once.
     NewKey(PoolId, String),
-}
-
-impl From<StoreError> for NoPage {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Refused(refusal) => Self::Wrong(refusal.to_string()),
-            error => Self::Unavailable(Problem::from(error).detail().to_owned()),
-        }
-    }
 }
 
 /// Applies the change that a form requests.
@@ -78,7 +63,7 @@ pub(super) async fn act(
             };
             page(&frame, "The new key", &body, false).into_response()
         }
-        Err(error) => error.answer(super::Form::Html, up, &session, has_calls),
+        Err(error) => error.answer(Form::Html, up, &session, has_calls),
     }
 }
 
@@ -172,15 +157,6 @@ async fn site_change(
     }))
 }
 
-pub(super) async fn begin(context: &Context, session: &Session) -> Result<Change, NoPage> {
-    Ok(context.store.change(&session.who, context.live.now()).await?)
-}
-
-pub(super) async fn commit(context: &Context, change: Change) -> Result<(), NoPage> {
-    context.live.changed(change.commit().await?);
-    Ok(())
-}
-
 /// Resizes the pool to `wanted` numbers: takes free numbers from the inventory, or returns numbers
 /// to the inventory.
 async fn resize(
@@ -251,98 +227,4 @@ async fn audit_webhook(
 
 fn endpoint_object(id: &str) -> String {
     format!("webhook_endpoint {id}")
-}
-
-/// A form with one button that requests a change. Empty if the session does not permit changes.
-pub(super) fn form(asked: &Asked<'_>, action: &str, button: &str, more: &Markup) -> Markup {
-    html! { @if asked.may_change() {
-        form.find method="post" action=(action) {
-            input type="hidden" name="form" value=(asked.session.form_token);
-            (more)
-            button { (button) }
-        }
-    } }
-}
-
-/// The forms for changing a pool, and the history of changes to the pool.
-pub(super) async fn of_pool(asked: &Asked<'_>, id: PoolId, numbers: Option<u64>) -> Markup {
-    let Some(store) = asked.store() else { return html! {} };
-    let resize = html! {
-        label { "Numbers to hand out"
-            input name="numbers" value=[numbers] inputmode="numeric" size="8" maxlength="7" required;
-        }
-    };
-    let object = format!("ring_pool {id}");
-    let changes = changes(asked, store, |line| line.object == object).await;
-    html! {
-        @if asked.may_change() {
-            h2 { "Change it" }
-            (form(asked, &format!("{id}/size"), "Resize", &resize))
-            (form(asked, &format!("{id}/key"), "Add a second key", &html! {}))
-        }
-        (changes)
-    }
-}
-
-/// The forms for changing a number's state, and the history of changes to its pool and state.
-pub(super) async fn of_number(asked: &Asked<'_>, number: PromoNumber) -> Markup {
-    let Some(store) = asked.store() else { return html! {} };
-    let found = store.number(number).await.ok().flatten();
-    let state = found.map(|found| found.state.as_str());
-    let hidden = html! { input type="hidden" name="number" value=(number); };
-    let is_of = |line: &AuditLine| {
-        let ranges = line.after.as_ref().and_then(|after| after["ranges"].as_array());
-        let mut ranges = ranges.into_iter().flatten().filter_map(|range| range.as_str());
-        ranges.any(|text| {
-            let range = NumberRange::parse(text).ok().flatten();
-            range.is_some_and(|range| (range.first()..=range.last()).contains(&number))
-        })
-    };
-    let changes = changes(asked, store, is_of).await;
-    html! {
-        @match state {
-            Some("quarantined") => {
-                p { "The number is in quarantine: no visitor gets it." }
-                (form(asked, "number/release", "End the quarantine", &hidden))
-            },
-            Some("available") => (form(asked, "number/quarantine", "Quarantine this number", &hidden)),
-            _ => {},
-        }
-        (changes)
-    }
-}
-
-/// The newest changes to a site, with their authors.
-pub(super) async fn of_site(asked: &Asked<'_>, key: &str) -> Markup {
-    let Some(store) = asked.store() else { return html! {} };
-    let object = format!("site {key}");
-    changes(asked, store, |line| line.object == object).await
-}
-
-/// The newest changes to endpoints, with their authors.
-pub(super) async fn of_webhooks(asked: &Asked<'_>) -> Markup {
-    let Some(store) = asked.store() else { return html! {} };
-    changes(asked, store, |line| line.object.starts_with("webhook_endpoint ")).await
-}
-
-/// The newest changes for which `is_of` returns true. Empty if the session may not read the audit
-/// log.
-async fn changes(asked: &Asked<'_>, store: &Store, is_of: impl Fn(&AuditLine) -> bool) -> Markup {
-    if asked.session.role < Role::Admin {
-        return html! {};
-    }
-    let Ok(lines) = store.audit_log(None, AUDIT_MAX).await else {
-        return html! { p { "The audit log cannot be read." } };
-    };
-    let columns = [("at", "When"), ("who", "Who"), ("action", "What")];
-    let mut table = Table::new("Who changed it", &columns);
-    for line in lines.iter().filter(|line| is_of(line)).take(AUDIT_SHOWN) {
-        table.rows.push(vec![
-            Cell::of(moment(line.at), stamp(line.at)),
-            Cell::text(line.who.as_str()),
-            Cell::text(line.action.as_str()),
-        ]);
-    }
-    let lines = several(AUDIT_MAX.into(), "change");
-    table.or(html! { "None among the last " (lines) " in the audit log." }).html()
 }

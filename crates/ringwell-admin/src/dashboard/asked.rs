@@ -13,7 +13,7 @@ use super::layout::{Frame, page};
 use super::sample::Sampler;
 use super::session::Session;
 use super::table::Table;
-use crate::Context;
+use crate::context::Context;
 
 /// The maximum length of a query parameter, in characters. No useful input is longer. A longer
 /// parameter is truncated.

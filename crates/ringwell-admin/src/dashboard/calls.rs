@@ -12,8 +12,8 @@ use ringwell_calls::{
 use ringwell_core::{Millis, PromoNumber};
 use serde_json::json;
 
-use super::actions;
 use super::asked::{Asked, NoPage, View};
+use super::forms;
 use super::layout::Tiles;
 use super::table::{Cell, Table};
 use super::words::{count, duration, moment, several, share, stamp};
@@ -178,10 +178,10 @@ pub(super) async fn webhooks(asked: &Asked<'_>, service: &Service) -> Result<Vie
             Cell::of(
                 html! {
                     @if !is_enabled {
-                        (actions::form(asked, &format!("webhooks/{id}/enable"), "Switch it on", &html! {}))
+                        (forms::form(asked, &format!("webhooks/{id}/enable"), "Switch it on", &html! {}))
                     }
                     @if *failed > 0 || !is_enabled {
-                        (actions::form(asked, &format!("webhooks/{id}/replay"), "Send again", &html! {}))
+                        (forms::form(asked, &format!("webhooks/{id}/replay"), "Send again", &html! {}))
                     }
                 },
                 "",
@@ -196,7 +196,7 @@ pub(super) async fn webhooks(asked: &Asked<'_>, service: &Service) -> Result<Vie
         0 => "Webhooks".to_owned(),
         some => format!("{} of {} failing", several(some as u64, "endpoint"), found.len()),
     };
-    let body = html! { h1 { (title) } (table.html()) (actions::of_webhooks(asked).await) };
+    let body = html! { h1 { (title) } (table.html()) (forms::of_webhooks(asked).await) };
     let data = json!({ "endpoints": found.iter().map(|it| json!({
         "id": it.id, "url": it.url, "enabled": it.is_enabled, "reason": it.reason,
         "failing_since_ms": it.failing_since.map(|at| at.0),

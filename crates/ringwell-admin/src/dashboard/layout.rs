@@ -1,6 +1,7 @@
 //! The parts that all pages share: header, navigation, footer and building blocks.
 
-use axum::response::Html;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
 use super::assets;
@@ -134,4 +135,11 @@ pub(super) fn chart(from: &str, key: &str, label: &str, summary: &str) -> Markup
         p.lead { (summary) }
         div.chart role="img" aria-label={ (label) ". " (summary) } data-src=(from) data-key=(key) {}
     }
+}
+
+/// Redirects to another page. The address is relative, because a proxy may serve the dashboard
+/// under another path.
+pub(super) fn redirect(to: &str) -> Response {
+    let Ok(to) = HeaderValue::try_from(to) else { return StatusCode::NOT_FOUND.into_response() };
+    (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
 }

@@ -9,9 +9,9 @@ use ringwell_directory::TokenHash;
 use ringwell_store::Role;
 
 use super::asked::pairs;
-use super::layout::{Frame, page};
-use super::session::{UNSET_COOKIE, set_cookie};
-use super::{Ui, redirect};
+use super::layout::{Frame, page, redirect};
+use super::session::{UNSET_COOKIE, is_own, set_cookie};
+use super::ui::Ui;
 use crate::access::{Denied, Visitor, bearer};
 use crate::problem::Problem;
 
@@ -139,17 +139,4 @@ async fn visitor(ui: &Ui, token: &str) -> Result<Option<(Visitor, TokenHash)>, P
 
 fn fields(body: &[u8]) -> Vec<(String, String)> {
     pairs(str::from_utf8(body).ok())
-}
-
-/// Whether a form was sent from a page of this server. Every browser sends `Sec-Fetch-Site` or
-/// `Origin`. A request with neither is not from a browser, so no page of another site can have
-/// caused it.
-pub(super) fn is_own(headers: &HeaderMap) -> bool {
-    let field = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    if let Some(site) = field("sec-fetch-site") {
-        return site == "same-origin";
-    }
-    let Some(origin) = field("origin") else { return true };
-    let host = field("host").unwrap_or_default();
-    origin.split_once("://").is_some_and(|(_, name)| name == host)
 }

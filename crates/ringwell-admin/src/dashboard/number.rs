@@ -5,11 +5,11 @@ use ringwell_core::{Millis, PromoNumber};
 use ringwell_engine::{Missing, PastAllocation};
 use serde_json::json;
 
-use super::actions;
 use super::asked::{Asked, NoPage, View};
+use super::forms;
 use super::table::{Cell, Table};
 use super::words::{count, moment, stamp};
-use crate::now;
+use crate::context::now;
 use crate::v1::attribution::{parse_moment, parse_number};
 
 /// The maximum number of allocations to list. Each one requires a look-up.
@@ -65,7 +65,7 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
                 @else { (count(shared.len() as u64)) " ring pools." }
             }
         }
-        (actions::of_number(asked, number).await)
+        (forms::of_number(asked, number).await)
         (table.html())
         @if let Some(calls) = &calls { (calls.html()) }
     };

@@ -8,10 +8,11 @@ use ringwell_node::{PoolState, REST_BOUNDS, Rested};
 use ringwell_plan::{Callers, Demand, Forecast};
 use serde_json::json;
 
-use super::actions;
 use super::asked::{Asked, Live, NoPage, View};
+use super::forms;
 use super::layout::{Tiles, chart};
-use super::sample::{Health, OVERFLOW_MAX, PoolLine};
+use super::line::{Health, PoolLine};
+use super::sample::OVERFLOW_MAX;
 use super::table::{Cell, Table};
 use super::words::{Cause, count, duration, moment, rate, several, share, stamp};
 
@@ -68,7 +69,7 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
         (rests.html())
         (overflow.html())
         (facts(pool))
-        (actions::of_pool(asked, id, state.as_ref().map(|state| state.numbers.into())).await)
+        (forms::of_pool(asked, id, state.as_ref().map(|state| state.numbers.into())).await)
     };
     let data = json!({
         "id": id.0,
@@ -345,6 +346,6 @@ fn facts(pool: &ringwell_directory::RingPool) -> Markup {
             }
         } }
         @if ranges.len() > RANGES_MAX { p { "And " (count((ranges.len() - RANGES_MAX) as u64)) " more ranges." } }
-        p { "Now: " (moment(crate::now())) }
+        p { "Now: " (moment(crate::context::now())) }
     }
 }

@@ -1,13 +1,11 @@
 //! All ring pools of the node, fifty per page, those with the most overflow first.
 
-use std::cmp::Ordering;
-
 use maud::{Markup, html};
 use ringwell_core::PoolId;
 use serde_json::json;
 
 use super::asked::{Asked, View};
-use super::sample::{Health, PoolLine};
+use super::line::{PoolLine, compare};
 use super::table::{Cell, Table};
 use super::words::{count, duration, rate, several, share};
 
@@ -28,30 +26,6 @@ const STATES: [(&str, &str); 5] = [
     ("fine", "fine"),
     ("idle", "idle"),
 ];
-
-impl Health {
-    /// The state's name in page addresses, JSON and CSV.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::TooSmall => "too_small",
-            Self::Exhausting => "exhausting",
-            Self::Fine => "fine",
-            Self::Idle => "idle",
-        }
-    }
-
-    /// The state as the pages show it. The symbol at the beginning has the same meaning as the
-    /// text's colour, for people who cannot see colours.
-    pub(super) fn html(self) -> Markup {
-        let text = match self {
-            Self::TooSmall => "✖ too small",
-            Self::Exhausting => "▲ exhausted soon",
-            Self::Fine => "✔ fine",
-            Self::Idle => "· idle",
-        };
-        html! { span class={ "state " (self.name()) } { (text) } }
-    }
-}
 
 pub(super) fn view(asked: &Asked<'_>) -> View {
     let sample = asked.sampler.newest();
@@ -141,35 +115,6 @@ fn address(asked: &Asked<'_>, order: &str, last: PoolId) -> String {
         |text| percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC);
     let (q, state) = (encode(asked.text("q")), encode(asked.text("state")));
     format!("pools?q={q}&state={state}&sort={order}&after={}", last.0)
-}
-
-fn compare(order: &str, one: &PoolLine, other: &PoolLine) -> Ordering {
-    let used = |line: &PoolLine| line.load / f64::from(line.numbers.max(1));
-    let by = match order {
-        "trouble" => trouble(other).total_cmp(&trouble(one)),
-        "used" => used(other).total_cmp(&used(one)),
-        "size" => other.numbers.cmp(&one.numbers),
-        _ => Ordering::Equal,
-    };
-    by.then(used(other).total_cmp(&used(one)).then(Ordering::Equal)).then(one.id.cmp(&other.id))
-}
-
-/// The greater of two shares of overflow: the present one and the predicted one.
-fn trouble(line: &PoolLine) -> f64 {
-    line.overflow.max(line.overflow_in_an_hour)
-}
-
-/// The pools with the most overflow, now or within an hour, among those with any demand.
-pub(super) fn by_trouble(pools: &[PoolLine], top: usize) -> Vec<PoolLine> {
-    let mut found: Vec<PoolLine> =
-        pools.iter().filter(|line| line.health != Health::Idle).copied().collect();
-    let order = |one: &PoolLine, other: &PoolLine| compare("trouble", one, other);
-    if found.len() > top {
-        found.select_nth_unstable_by(top, order);
-        found.truncate(top);
-    }
-    found.sort_by(order);
-    found
 }
 
 /// The columns of a list of pools.

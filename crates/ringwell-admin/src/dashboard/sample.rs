@@ -19,10 +19,10 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::pools::by_trouble;
+use super::line::{Health, PoolLine, Tonight, by_trouble};
 use super::words::Cause;
+use crate::context::now;
 use crate::loads::{Outlook, SharedLoads};
-use crate::now;
 
 /// The interval between samples while a page is open.
 const OFTEN: Duration = Duration::from_secs(1);
@@ -56,40 +56,6 @@ pub(super) struct Point {
     pub(super) overflow: [f64; 4],
 }
 
-/// The state of a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Health {
-    /// The share of recent visitors who got no number exceeds [`OVERFLOW_MAX`].
-    TooSmall,
-    /// If the present trend continues, the pool will be too small within an hour.
-    Exhausting,
-    Fine,
-    Idle,
-}
-
-/// The data on a pool that are available without reading the states of its numbers.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PoolLine {
-    pub(super) id: PoolId,
-    pub(super) numbers: u32,
-    pub(super) lifetime: Millis,
-    /// The mean count of numbers that would be locked out if the pool never ran out.
-    pub(super) load: f64,
-    /// The load an hour from now, if the present trend continues.
-    pub(super) load_in_an_hour: f64,
-    /// The time over which the load was measured: the lifetime, or the server's uptime if that is
-    /// shorter.
-    pub(super) over: Millis,
-    /// The share of visitors who got no number in the time `over`.
-    pub(super) overflow: f64,
-    /// The expected value of `overflow` an hour from now.
-    pub(super) overflow_in_an_hour: f64,
-    pub(super) health: Health,
-    /// The time from which the pool will be too small, if that is within the next twelve hours.
-    pub(super) tonight: Option<Tonight>,
-}
-
 /// The pools that most need attention, chosen once per sample rather than once per page.
 #[derive(Debug, Default)]
 pub(super) struct Top {
@@ -110,15 +76,6 @@ impl Top {
         tonight.truncate(Self::LENGTH);
         Self { worst: by_trouble(pools, Self::LENGTH), tonight }
     }
-}
-
-/// A forecast, based on the previous day, that a pool will be too small.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tonight {
-    /// The beginning of the first clock hour in which the pool is too small.
-    pub(super) at: Millis,
-    /// The highest load within the next twelve hours.
-    pub(super) load: f64,
 }
 
 /// One sample of the whole node.

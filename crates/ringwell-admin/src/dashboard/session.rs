@@ -138,6 +138,19 @@ pub(super) fn set_cookie(secret: &str) -> Option<HeaderValue> {
 pub(super) const UNSET_COOKIE: HeaderValue =
     HeaderValue::from_static("rw_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
 
+/// Whether a form was sent from a page of this server. Every browser sends `Sec-Fetch-Site` or
+/// `Origin`. A request with neither is not from a browser, so no page of another site can have
+/// caused it.
+pub(super) fn is_own(headers: &HeaderMap) -> bool {
+    let field = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    if let Some(site) = field("sec-fetch-site") {
+        return site == "same-origin";
+    }
+    let Some(origin) = field("origin") else { return true };
+    let host = field("host").unwrap_or_default();
+    origin.split_once("://").is_some_and(|(_, name)| name == host)
+}
+
 fn cookie(headers: &HeaderMap) -> Option<&str> {
     let fields = headers.get_all(header::COOKIE).into_iter();
     let mut pairs = fields.filter_map(|field| field.to_str().ok()).flat_map(|it| it.split(';'));

@@ -10,10 +10,10 @@ use ringwell_core::PoolId;
 use ringwell_directory::RingPool;
 use sha2::{Digest, Sha256};
 
-use super::actions;
 use super::asked::{Asked, NoPage};
 use super::session::Session;
-use crate::Context;
+use super::{change, forms};
+use crate::context::Context;
 
 /// The ways in which a site handles visitors' consent, each with the value of the setting and the
 /// form's label.
@@ -42,7 +42,7 @@ pub(super) async fn change(
     wanted: &Wanted<'_>,
     field: Fields<'_>,
 ) -> Result<String, NoPage> {
-    let mut change = actions::begin(context, session).await?;
+    let mut change = change::begin(context, session).await?;
     let key = match wanted {
         Wanted::New(_) => field("key"),
         Wanted::Save(key) | Wanted::Remove(key) => key,
@@ -68,7 +68,7 @@ pub(super) async fn change(
     }
     if let Wanted::Remove(_) = wanted {
         change.remove_site(key).await?;
-        actions::commit(context, change).await?;
+        change::commit(context, change).await?;
         return Ok(key.to_owned());
     }
     let before = match wanted {
@@ -82,7 +82,7 @@ pub(super) async fn change(
         }
     }
     change.put_site(&site).await?;
-    actions::commit(context, change).await?;
+    change::commit(context, change).await?;
     Ok(site.key)
 }
 
@@ -141,7 +141,7 @@ pub(super) fn new(asked: &Asked<'_>) -> Markup {
     let example = asked.store().is_some() && asked.may_change();
     html! { @if example {
         h2 { "Add a web site" }
-        (actions::form(asked, "sites/new", "Add it", &fields(&key, &text, false)))
+        (forms::form(asked, "sites/new", "Add it", &fields(&key, &text, false)))
     } }
 }
 
@@ -152,13 +152,13 @@ pub(super) fn of_site(asked: &Asked<'_>, site: &Site) -> Markup {
     let fields = fields(&seen, &text, site.edge_key.is_some());
     html! { @if asked.may_change() {
         h2 { "Change it" }
-        (actions::form(asked, &format!("{key}/save"), "Save", &fields))
+        (forms::form(asked, &format!("{key}/save"), "Save", &fields))
         details {
             summary { "Remove this site" }
             @if is_configured(asked, key) {
                 p { "The site's settings in the configuration then apply again." }
             } @else { p { "The site's pages then show their original numbers." } }
-            (actions::form(asked, &format!("{key}/remove"), "Remove it", &seen))
+            (forms::form(asked, &format!("{key}/remove"), "Remove it", &seen))
         }
     } }
 }
@@ -174,7 +174,7 @@ pub(super) fn of_configuration(asked: &Asked<'_>, site: &Site) -> Markup {
             h2 { "Change it" }
             p { "Settings that you save here are stored in the database. They take precedence \
                  over the configuration until you remove them here." }
-            (actions::form(asked, "new", "Save", &fields))
+            (forms::form(asked, "new", "Save", &fields))
         }
     }
 }

@@ -10,7 +10,7 @@ use super::asked::{Asked, NoPage, View};
 use super::layout::Tiles;
 use super::table::{Cell, Table};
 use super::words::{count, several, share};
-use super::{actions, site_forms};
+use super::{forms, site_forms};
 
 /// The maximum number of sites on a page. A directory cannot contain more.
 const SITES_MAX: u32 = 1_000;
@@ -95,7 +95,7 @@ pub(super) async fn one(asked: &Asked<'_>, key: &str) -> Result<View, NoPage> {
         (table.html())
         @if is_kept { (site_forms::of_site(asked, &site)) }
         @else { (site_forms::of_configuration(asked, &site)) }
-        (actions::of_site(asked, key).await)
+        (forms::of_site(asked, key).await)
     };
     let data = json!({ "site": key, "origins": text.origins, "swaps": text.swaps, "params": text.params,
         "consent": text.consent, "has_edge_key": text.edge_key.is_some(),

@@ -1,25 +1,23 @@
 //! Sends the figures of an open page as they change (server-sent events).
 //!
-//! Limits the number of open pages and the duration of a stream. Caches figures of the newest
-//! sample, so that figures shown on several pages are computed only once.
+//! Limits the number of open pages and the duration of a stream.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use ringwell_core::Millis;
-use ringwell_store::Role;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::watch;
 
-use super::Ui;
 use super::asked::Live;
+use super::figures::PageKey;
 use super::sample::{Sample, Watcher};
 use super::session::Session;
+use super::ui::Ui;
 
 /// The maximum number of pages that may be open at once.
 const STREAMS_MAX: usize = 100;
@@ -28,40 +26,6 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// The longest duration of a stream. After that, the browser reconnects, and its session is checked
 /// again.
 const STREAM_TIME_MAX: Duration = Duration::from_hours(1);
-
-/// The figures of the open pages as of one sample.
-#[derive(Debug, Default)]
-pub(super) struct Figures(Mutex<OfSample>);
-
-#[derive(Debug, Default)]
-struct OfSample {
-    at: Millis,
-    /// The figures of each open page. A cell is empty until they have been computed; it contains
-    /// `None` if the computation failed.
-    pages: HashMap<PageKey, Arc<OnceCell<Option<Arc<Live>>>>>,
-}
-
-/// The key under which a page's figures are cached. Pages with the same key show the same figures.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct PageKey {
-    path: String,
-    query: Option<String>,
-    role: Role,
-    /// The call log's change count, if the page shows calls.
-    calls: Option<u64>,
-}
-
-impl Figures {
-    /// The entry for the figures of `page`, as of the sample at `at`.
-    fn of(&self, at: Millis, page: PageKey) -> Arc<OnceCell<Option<Arc<Live>>>> {
-        // The map is consistent after each statement, so a poisoned lock is harmless.
-        let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if newest.at != at {
-            *newest = OfSample { at, pages: HashMap::new() };
-        }
-        Arc::clone(newest.pages.entry(page).or_default())
-    }
-}
 
 struct Streamed {
     ui: Ui,

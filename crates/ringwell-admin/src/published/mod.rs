@@ -9,6 +9,7 @@ mod fields;
 mod members;
 mod nested;
 mod show;
+mod values;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -21,8 +22,8 @@ use ringwell_directory::RingPoolKey;
 use ringwell_store::{Change, Pool, Role, Scope, StoreError, first_size};
 use serde_json::{Map, Value, json};
 
-use crate::Context;
 use crate::access::{Visitor, in_query};
+use crate::context::Context;
 use fault::Fault;
 use fields::Draft;
 

@@ -6,7 +6,7 @@ use ringwell_store::PoolSettings;
 use serde_json::{Map, Value, json};
 
 use super::fault::Fault;
-use super::fields::{integer, truth};
+use super::values::{integer, truth};
 
 const DAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];

@@ -8,9 +8,9 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use ringwell_store::{AuditLine, Grant, Role, StoreError};
 use serde::{Deserialize, Serialize};
 
-use super::{Page, body, enter_all, query};
-use crate::Context;
+use super::shared::{Page, body, enter_all, query};
 use crate::access::Visitor;
+use crate::context::Context;
 use crate::problem::Problem;
 
 /// A token without its secret.

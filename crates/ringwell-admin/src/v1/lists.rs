@@ -18,12 +18,13 @@ use ringwell_directory::{KeyError, PoolFault, RingPool, RingPoolKey};
 use ringwell_store::{Change, NumberState, Pace, PoolSettings, Refusal, Role, Scope, StoreError};
 use serde::{Deserialize, Serialize};
 
-use super::{Done, PAGE_MAX, Trial, enter, finish, query};
+use super::shared::{Done, PAGE_MAX, Trial, enter, finish, query};
 use crate::access::Visitor;
+use crate::context::Context;
+use crate::gate::LIST_BYTES_MAX;
 use crate::numbering;
 use crate::problem::Problem;
 use crate::published::new_key;
-use crate::{Context, LIST_BYTES_MAX};
 
 /// The options for applying a list.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]

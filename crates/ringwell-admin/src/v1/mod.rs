@@ -1,8 +1,7 @@
 //! Additions to the published API, under `/v1/`.
 //!
-//! Owns the parts that the handlers have in common: tokens, dry runs, and the formats of bodies and
-//! numbers. If a client's token is limited to one network, the client cannot find out whether a
-//! pool exists in another network.
+//! If a client's token is limited to one network, the client cannot find out whether a pool exists
+//! in another network.
 
 mod access;
 pub(crate) mod attribution;
@@ -16,26 +15,16 @@ mod pools;
 mod purchases;
 pub(crate) mod release;
 pub(crate) mod shards;
+mod shared;
 mod sites;
 mod sizing;
 
 use axum::Router;
-use axum::extract::Query;
-use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::routing::{delete, get, post, put};
-use ringwell_core::{NumberRange, PoolId};
-use ringwell_store::{Change, Pool, Role};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
-use crate::Context;
-use crate::access::{Visitor, bearer};
-use crate::numbering;
+use crate::context::Context;
 use crate::problem::Problem;
 pub use openapi::openapi;
-
-/// The maximum number of entries on one page, which is also the default.
-const PAGE_MAX: u32 = 1000;
 
 pub(crate) fn routes() -> Router<Context> {
     Router::new()
@@ -66,113 +55,4 @@ pub(crate) fn routes() -> Router<Context> {
         .route("/v1/audit", get(access::audit))
         .route("/v1/openapi.json", get(openapi::show))
         .method_not_allowed_fallback(async || Problem::wrong_method())
-}
-
-/// The options that all changes have in common.
-#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Trial {
-    /// Whether to simulate the change and answer as if it had been applied.
-    #[serde(default)]
-    pub(super) dry_run: bool,
-}
-
-/// The requested part of a long list.
-#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Page {
-    /// The id of the last entry of the previous page or, in the audit log, the version of that
-    /// entry.
-    after: Option<u64>,
-    /// The maximum number of entries: 1 to 1,000.
-    limit: Option<u32>,
-}
-
-/// The result of a change.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-pub(crate) struct Done {
-    /// The directory's version after the change or, in a dry run, the version that it would have.
-    version: u64,
-    /// Whether the change was only simulated.
-    dry_run: bool,
-}
-
-impl Page {
-    fn limit(&self) -> u32 {
-        self.limit.map_or(PAGE_MAX, |limit| limit.clamp(1, PAGE_MAX))
-    }
-}
-
-/// Admits a client whose bearer token has at least `role`.
-async fn enter(context: &Context, headers: &HeaderMap, role: Role) -> Result<Visitor, Problem> {
-    let token = bearer(headers).and_then(|token| str::from_utf8(token).ok());
-    Ok(context.door.enter(token, role, None).await?)
-}
-
-/// Admits a client whose bearer token has at least `role` and is valid in all networks. Used for
-/// data that all networks share, such as the inventory, the tokens and the nodes.
-async fn enter_all(context: &Context, headers: &HeaderMap, role: Role) -> Result<Visitor, Problem> {
-    let token = bearer(headers).and_then(|token| str::from_utf8(token).ok());
-    Ok(context.door.enter_all(token, role).await?)
-}
-
-/// Begins a change that adds `ranges`. Fails if any number that is new to the directory is not
-/// valid.
-async fn change_with(
-    context: &Context,
-    visitor: &Visitor,
-    ranges: &[NumberRange],
-) -> Result<Change, Problem> {
-    let mut change = context.change(visitor).await?;
-    match numbering::refused(&mut change, context.store.inventory(), ranges).await? {
-        None => Ok(change),
-        Some(detail) => Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)),
-    }
-}
-
-/// The pool whose id is `id`, if `visitor` may see it.
-async fn pool(context: &Context, visitor: &Visitor, id: &str) -> Result<Pool, Problem> {
-    let Ok(id) = id.parse::<u64>() else {
-        return Err(Problem::not_found("the id of a ring pool must be a whole number"));
-    };
-    let pool = context.store.pool(PoolId(id)).await?;
-    let pool = pool.filter(|pool| visitor.may_in(&pool.settings.scope.network));
-    pool.ok_or_else(|| Problem::not_found(format!("there is no ring pool {id}")))
-}
-
-/// Commits the change, unless it is a dry run.
-async fn finish(context: &Context, mut change: Change, trial: &Trial) -> Result<Done, Problem> {
-    let dry_run = trial.dry_run;
-    if dry_run {
-        change.check().await?;
-        return Ok(Done { version: change.version(), dry_run });
-    }
-    let version = change.commit().await?;
-    context.live.changed(version);
-    Ok(Done { version, dry_run })
-}
-
-fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(bytes).map_err(|error| Problem::bad_request(error.to_string()))
-}
-
-fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
-    let query = Query::try_from_uri(uri);
-    query.map(|Query(query)| query).map_err(|error| Problem::bad_request(error.body_text()))
-}
-
-/// Parses a number or range, such as `8885550100` or `8885550100-8885550149`.
-fn range(text: &str) -> Result<NumberRange, Problem> {
-    NumberRange::parse(text).ok().flatten().ok_or_else(|| {
-        Problem::bad_request(
-            "numbers must have ten digits, the first from 2 to 9, or a + and a country code, e.g. \
-                8885550100-8885550149 or +493012345600-+493012345649",
-        )
-    })
-}
-
-fn ranges(texts: &[String]) -> Result<Vec<NumberRange>, Problem> {
-    texts.iter().map(|text| range(text)).collect()
 }

@@ -9,8 +9,8 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use ringwell_store::{Network, NodeRecord, Role};
 use serde::{Deserialize, Serialize};
 
-use super::{Done, PAGE_MAX, Trial, body, enter, enter_all, finish, query};
-use crate::Context;
+use super::shared::{Done, PAGE_MAX, Trial, body, enter, enter_all, finish, query};
+use crate::context::Context;
 use crate::problem::Problem;
 
 /// A network and its numbers.

@@ -9,8 +9,10 @@ use ringwell_core::{Millis, PromoNumber};
 use ringwell_store::{Goal, Leave, Numbers, Role};
 use serde::{Deserialize, Serialize};
 
-use super::{Done, Page, Trial, body, change_with, enter, enter_all, finish, query, ranges};
-use crate::Context;
+use super::shared::{
+    Done, Page, Trial, body, change_with, enter, enter_all, finish, query, ranges,
+};
+use crate::context::Context;
 use crate::numbering::{self, Written};
 use crate::problem::Problem;
 

@@ -11,9 +11,9 @@ use ringwell_store::{Pool, Role};
 use serde::{Deserialize, Serialize};
 
 use super::numbers::NumberRun;
+use super::shared::{Done, Page, Trial, body, change_with, enter, finish, pool, query, ranges};
 use super::sizing::LoadView;
-use super::{Done, Page, Trial, body, change_with, enter, finish, pool, query, ranges};
-use crate::Context;
+use crate::context::Context;
 use crate::problem::Problem;
 use crate::published::new_key;
 

@@ -12,8 +12,8 @@ use ringwell_directory::AreaCode;
 use ringwell_store::{Offer, Purchase, Role};
 use serde::{Deserialize, Serialize};
 
-use super::{Done, PAGE_MAX, Trial, body, enter_all, finish, query};
-use crate::Context;
+use super::shared::{Done, PAGE_MAX, Trial, body, enter_all, finish, query};
+use crate::context::Context;
 use crate::problem::Problem;
 
 /// A number that can be bought, and its monthly price in hundredths of the provider's currency.

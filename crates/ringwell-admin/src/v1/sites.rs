@@ -15,9 +15,9 @@ use ringwell_store::{Refusal, Role};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::{Done, PAGE_MAX, Trial, body, enter, finish, query};
-use crate::Context;
+use super::shared::{Done, PAGE_MAX, Trial, body, enter, finish, query};
 use crate::access::Visitor;
+use crate::context::Context;
 use crate::problem::Problem;
 
 /// A number on the site's pages, and the ring pool whose numbers replace it.

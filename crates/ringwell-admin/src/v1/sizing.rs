@@ -13,10 +13,11 @@ use ringwell_plan::{Callers, Demand, Forecast, Sizes};
 use ringwell_store::{Resized, Role};
 use serde::{Deserialize, Serialize};
 
-use super::{Done, enter, pool, query};
+use super::shared::{Done, enter, pool, query};
+use crate::access::Visitor;
+use crate::context::Context;
 use crate::problem::Problem;
 use crate::running_server::PoolLoad;
-use crate::{Context, access::Visitor};
 
 /// The largest load for which sizes are computed: twice the maximum size of a pool. For a higher
 /// load, no size suffices, and the computation would take a long time.
