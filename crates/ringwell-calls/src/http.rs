@@ -9,6 +9,7 @@ mod endpoints;
 mod erasures;
 mod hooks;
 mod outcomes;
+mod page;
 mod problem;
 mod sip;
 

@@ -9,6 +9,7 @@ pub mod attribution;
 pub mod block;
 pub mod call;
 pub mod caller;
+mod clock;
 pub mod confidence;
 pub mod digest;
 pub mod form;
@@ -21,6 +22,7 @@ pub mod robocall;
 pub mod route;
 mod router;
 pub mod service;
+mod trace;
 pub mod webhook;
 
 pub use account::{Account, Warnings};

@@ -9,19 +9,21 @@ mod blocks;
 mod ends;
 mod pools;
 mod privacy;
+mod refusal;
 mod settings;
+mod tap_queue;
 mod taps;
 
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ringwell_config::{Calls, RoutingSettings};
 use ringwell_core::{Millis, PoolId};
 use ringwell_store::Repeated;
-use ringwell_trace::{Kind, Parent, Span, TraceId};
+use ringwell_trace::Kind;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
@@ -30,6 +32,7 @@ use crate::attribution::{Attribution, Numbers, Serving};
 use crate::block::Blocks;
 use crate::call::CallEvent;
 use crate::caller::Caller;
+use crate::clock::now;
 use crate::log::{
     Applied, CallChange, CallRow, Log, ReportedEvent, Submitted, Tap, Waiting, Writer,
 };
@@ -37,13 +40,14 @@ use crate::number::{called, promo_number};
 use crate::provider::{Refusal, Stir};
 use crate::route::{NoTimeZone, RoutePlan};
 use crate::router::{self, Remembered};
+use crate::trace::trace;
 use crate::webhook::Worker;
 use crate::webhook::address::Policy;
 use crate::webhook::send::{Sender, System};
 
 use self::settings::Settings;
-pub(crate) use ends::NO_RULE;
 pub use pools::Exhausting;
+pub(crate) use refusal::NO_RULE;
 
 /// The time limit for storing a report. When it expires, the provider gets an error, so that it
 /// sends the report again.
@@ -165,7 +169,7 @@ impl Service {
         tokio::spawn(Worker::new(log.clone(), sender.clone(), Arc::clone(&stored)).run());
         let inner = Inner {
             runtime: tokio::runtime::Handle::current(),
-            taps: taps::start(log.clone()),
+            taps: tap_queue::start(log.clone()),
             log,
             writer,
             changes,
@@ -323,7 +327,7 @@ impl Service {
         };
         let mut change = self.change(&call).await;
         if let Some(block) = &block {
-            ends::refuse(&mut change, block, call.received);
+            refusal::refuse(&mut change, block, call.received);
         }
         change.destination = plan.as_ref().map(|plan| plan.to[0].clone());
         let id = change.id();
@@ -550,31 +554,6 @@ impl Service {
             self.look_for(change, number, at);
         }
     }
-}
-
-/// Begins a span for a call. All reports and webhooks of a call form one trace, even if they are
-/// far apart in time.
-pub(crate) fn trace(
-    name: &'static str,
-    kind: Kind,
-    call: impl FnOnce() -> Option<String>,
-) -> Option<Box<Span>> {
-    let mut of = None;
-    let mut span = ringwell_trace::begin(name, kind, || {
-        of = call();
-        let trace = of.as_ref().map(|call| TraceId::of(call.as_bytes()));
-        trace.map_or(Parent::Header(None), Parent::Trace)
-    })?;
-    if let Some(call) = of {
-        span.text("ringwell.call", &call);
-    }
-    Some(span)
-}
-
-/// The current wall-clock time.
-pub(crate) fn now() -> Millis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The pool from which the visitor got the number.

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 
 use super::problem::{Problem, read_json};
 use crate::block::{BLOCKS_MAX, Block, BlockRow, NOTE_BYTES_MAX, Pattern};
+use crate::clock::now;
 use crate::log::{Blocked, moment};
 use crate::provider::Refusal;
-use crate::service::{Service, now};
+use crate::service::Service;
 
 /// The routes. A request reaches them only after its token has been checked.
 pub(super) fn routes() -> Router<Service> {

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::outcomes;
+use super::page::{PAGE, time};
 use super::problem::Problem;
 use super::{blocks, endpoints, erasures, sip};
 use crate::attribution::{Attributed, KeepAlives};
@@ -22,11 +23,7 @@ use crate::caller::Caller;
 use crate::digest::from_base64;
 use crate::log::{CallDetail, CallFilter, Cursor, EventRow, moment};
 use crate::number::asked;
-use crate::provider::parse_moment;
 use crate::service::Service;
-
-/// The default and the maximum number of entries on one page of a list.
-pub(super) const PAGE: (u32, u32) = (100, 1_000);
 
 /// The tokens that [`routes`] accepts.
 #[derive(Clone, Debug)]
@@ -158,19 +155,6 @@ impl Wanted {
             robocall: self.robocall,
         })
     }
-}
-
-pub(super) fn time(name: &str, text: Option<&String>) -> Result<Option<Millis>, Problem> {
-    let read = |text: &String| {
-        // If the `+` of a UTC offset was not percent-encoded, it arrives as a space.
-        parse_moment(&text.replace(' ', "+")).ok_or_else(|| {
-            Problem::bad_request(format!(
-                "{name}: must be an RFC 3339 time, e.g. \
-                2026-11-21T06:30:00Z"
-            ))
-        })
-    };
-    text.map(read).transpose()
 }
 
 const CALL_STATES: [CallState; 3] = [CallState::Ringing, CallState::Answered, CallState::Ended];

@@ -10,9 +10,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::problem::{Problem, read_json};
+use crate::clock::now;
 use crate::log::{EndpointRow, moment};
 use crate::provider::parse_moment;
-use crate::service::{Service, now};
+use crate::service::Service;
 use crate::webhook::{Made, NewEndpoint, Replay, Rotated, TYPES, Which};
 
 /// The maximum length of a key for `CallRail`'s signature scheme, in bytes.

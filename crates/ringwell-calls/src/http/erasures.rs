@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 
 use super::problem::Problem;
 use crate::caller::Caller;
+use crate::clock::now;
 use crate::log::{Erased, Removed, Whom};
 use crate::number::called;
-use crate::service::{Service, now};
+use crate::service::Service;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]

@@ -13,12 +13,13 @@ use axum::routing::any;
 use ringwell_config::UnknownNumber;
 
 use crate::account::Account;
+use crate::clock::now;
 use crate::form::FIELDS_MAX;
 use crate::provider::{
     self, Connect, Hook, Incoming, Instruction, Leg, Refusal, Report, Shown, Unsigned,
 };
 use crate::route::RoutePlan;
-use crate::service::{IncomingCall, NO_RULE, Service, now};
+use crate::service::{IncomingCall, NO_RULE, Service};
 
 /// The maximum size of a body. Providers send a few kilobytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;

@@ -10,11 +10,12 @@ use ringwell_core::Millis;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::calls::PAGE;
+use super::page::{PAGE, time};
 use super::problem::{CALL_MAY_WAIT, NO_CALL, Problem, read_json};
+use crate::clock::now;
 use crate::log::{CallRow, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, call_id};
 use crate::provider::parse_moment;
-use crate::service::{Service, now};
+use crate::service::Service;
 
 /// The maximum length of a result's type, and of its external id.
 const NAME_BYTES_MAX: usize = 200;
@@ -172,8 +173,8 @@ pub(super) async fn list(
 ) -> Result<Json<Value>, Problem> {
     let Query(wanted) = wanted.map_err(|error| Problem::bad_request(error.body_text()))?;
     let filter = OutcomeFilter {
-        since: super::calls::time("since", wanted.since.as_ref())?,
-        until: super::calls::time("until", wanted.until.as_ref())?,
+        since: time("since", wanted.since.as_ref())?,
+        until: time("until", wanted.until.as_ref())?,
         kind: wanted.kind,
     };
     let cursor = |text: &String| {

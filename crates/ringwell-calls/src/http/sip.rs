@@ -17,10 +17,11 @@ use serde_json::{Value, json};
 
 use super::problem::{Problem, read_json};
 use crate::call::{CallEvent, EventKind};
+use crate::clock::now;
 use crate::form::Form;
 use crate::markup::Element;
 use crate::provider::{Refusal, Stir};
-use crate::service::{Decision, IncomingCall, Service, now};
+use crate::service::{Decision, IncomingCall, Service};
 
 /// The maximum size of a request body.
 const BODY_BYTES_MAX: usize = 16 * 1024;

@@ -4,8 +4,10 @@ use ringwell_core::Millis;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
-use super::query::CallRow;
-use super::{Log, LogError, from_ms, ms, random_id, to_db};
+use super::Log;
+use super::error::LogError;
+use super::row::CallRow;
+use super::values::{from_ms, ms, random_id, to_db};
 use crate::block::{BLOCKS_MAX, Block, BlockRow, Pattern};
 use crate::call::Outcome;
 use crate::caller::Caller;

@@ -16,7 +16,7 @@ use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, Transaction};
 use tokio::time::Instant;
 
-use super::LogError;
+use super::error::LogError;
 
 /// The time for which a missing file is not created again, because an operator may be replacing it.
 const MISSING_MIN: Duration = Duration::from_secs(3);

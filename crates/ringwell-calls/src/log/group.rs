@@ -6,24 +6,25 @@
 //! the waiting task. With one statement per call, these wake-ups took longer than the statements.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use ringwell_core::Millis;
 use sqlx::any::AnyArguments;
 use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, AssertSqlSafe, Row};
 
-use super::change::{CallChange, NewEvent, ReportedEvent, publish, text};
+use super::change::{CallChange, ReportedEvent};
 use super::database::LogTransaction;
-use super::query::{CALL, CallRow};
-use super::{LogError, blocks, leaks, ms, to_db};
+use super::error::LogError;
+use super::places::{Places, ROWS_MAX, padded};
+use super::publish::{NewEvent, publish};
+use super::row::{CallRow, calls_of};
+use super::values::text;
+use super::values::{ms, to_db};
+use super::{blocks, leaks};
 use crate::attribution::Attributed;
 use crate::call::Outcome;
 use crate::caller::Caller;
 use crate::robocall::Robocall;
-
-/// The maximum number of rows in one statement. SQLite accepts at most 32,766 values per statement.
-pub(super) const ROWS_MAX: usize = 1_000;
 
 /// The columns of the table `calls` that a change sets. The id must be last.
 const COLUMNS: [&str; 25] = [
@@ -200,63 +201,6 @@ impl Group {
         publish(db, std::mem::take(&mut self.events)).await?;
         Ok(())
     }
-}
-
-/// The placeholders for a statement's values, in order.
-pub(super) struct Places {
-    /// False for SQLite. SQLite treats numbered placeholders as names, so the driver would search
-    /// all of them for each value.
-    are_numbered: bool,
-    last: usize,
-}
-
-impl Places {
-    pub(super) fn of(db: &AnyConnection) -> Self {
-        Self { are_numbered: db.backend_name() != "SQLite", last: 0 }
-    }
-
-    /// The next `count` placeholders, such as `$1, $2`.
-    pub(super) fn list(&mut self, count: usize) -> String {
-        let mut text = String::new();
-        for place in 0..count {
-            text.push_str(if place == 0 { "" } else { ", " });
-            self.last += 1;
-            let _ =
-                if self.are_numbered { write!(text, "${}", self.last) } else { write!(text, "?") };
-        }
-        text
-    }
-
-    /// The placeholders for the next `count` rows, such as `($1, $2), ($3, $4)`.
-    pub(super) fn rows(&mut self, count: usize, columns: usize) -> String {
-        let rows: Vec<_> = (0..count).map(|_| format!("({})", self.list(columns))).collect();
-        rows.join(", ")
-    }
-}
-
-/// Repeats the last element of `texts` until the count of elements is a power of two. This limits
-/// the number of prepared statements, because each connection keeps one for each length of the
-/// list.
-pub(super) fn padded(texts: &[String]) -> Vec<String> {
-    let mut padded = texts.to_vec();
-    if let Some(last) = texts.last() {
-        padded.resize(texts.len().next_power_of_two(), last.clone());
-    }
-    padded
-}
-
-/// Reads the calls with the given ids. Ids without a call are ignored.
-pub(super) async fn calls_of(
-    db: &mut AnyConnection,
-    ids: &[String],
-) -> Result<Vec<CallRow>, LogError> {
-    let ids = padded(ids);
-    let statement = format!("{CALL} WHERE id IN ({})", Places::of(db).list(ids.len()));
-    let mut query = sqlx::query(AssertSqlSafe(statement));
-    for id in ids {
-        query = query.bind(id);
-    }
-    query.fetch_all(db).await?.iter().map(CallRow::read).collect()
 }
 
 /// Reads the start time of each caller's oldest call, ignoring the calls whose ids are in `except`.

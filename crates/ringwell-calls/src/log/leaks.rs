@@ -9,7 +9,8 @@ use ringwell_core::Millis;
 use serde_json::{Value, json};
 use sqlx::{AnyConnection, Row};
 
-use super::{LogError, from_ms, ms};
+use super::error::LogError;
+use super::values::{from_ms, ms};
 use crate::attribution::{Attributed, Attribution};
 
 /// A number counts as leaking after at least this many calls that visitors are unlikely to have

@@ -5,9 +5,14 @@ use serde_json::{Value, json};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
-use super::change::{NewEvent, publish};
-use super::query::{call, moment};
-use super::{CallRow, Log, LogError, OutcomeRow, from_ms, ms};
+use super::Log;
+use super::error::LogError;
+use super::publish::{NewEvent, publish};
+use super::query::OutcomeRow;
+use super::query::call;
+use super::row::CallRow;
+use super::values::moment;
+use super::values::{from_ms, ms};
 use crate::digest;
 
 /// The effect of recording an outcome.

@@ -8,9 +8,12 @@ use serde_json::Value;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
-use super::change::text;
-use super::query::{call, moment};
-use super::{Log, LogError, blocks, ms};
+use super::error::LogError;
+use super::query::call;
+use super::values::moment;
+use super::values::ms;
+use super::values::text;
+use super::{Log, blocks};
 use crate::attribution::{Allocation, Attribution};
 use crate::call::CallState;
 use crate::caller::Caller;

@@ -4,56 +4,17 @@
 
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
 use ringwell_core::Millis;
-use serde_json::{Value, json};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
-use super::change::CallChange;
-use super::group::calls_of;
-use super::{Log, LogError, from_ms, ms, to_db};
-use crate::attribution::{Attributed, Attribution};
-use crate::call::{CallState, Facts, Outcome};
+use super::Log;
+use super::error::LogError;
+use super::row::{CALL, CallRow, calls_of};
+use super::values::{from_ms, ms, to_db};
+use crate::attribution::Attributed;
+use crate::call::{CallState, Outcome};
 use crate::caller::Caller;
-use crate::provider::Stir;
-use crate::robocall::Robocall;
-
-/// A call in the log.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CallRow {
-    /// Ringwell's id of the call.
-    pub id: String,
-    /// The account that reported the call.
-    pub account: String,
-    /// The account's provider.
-    pub provider: String,
-    /// The provider's id of the call.
-    pub provider_call: String,
-    /// The count of changes to the call.
-    pub sequence: u64,
-    /// The facts: state, outcome, times and durations.
-    pub facts: Facts,
-    /// The called number in E.164 format, with `+`.
-    pub number: Option<String>,
-    /// The caller.
-    pub caller: Caller,
-    /// Whether this is the caller's first call. `None` for callers without a number.
-    pub first_time: Option<bool>,
-    /// The first destination to which the call was sent.
-    pub destination: Option<String>,
-    /// The visitor to whom the number was shown.
-    pub attribution: Attribution,
-    /// The telephone network's verdict on whether the caller's number is genuine.
-    pub stir: Option<Stir>,
-    /// The time at which the caller and the visitor were removed.
-    pub redacted_at: Option<Millis>,
-    /// If the call was refused, the id of the matching entry in the list of blocked callers.
-    pub blocked: Option<String>,
-    /// The robocall score. `None` until it is computed.
-    pub robocall: Option<Robocall>,
-    pub(super) published: String,
-}
 
 /// A call with its whole history.
 #[derive(Clone, Debug, PartialEq)]
@@ -215,145 +176,6 @@ impl std::fmt::Display for Cursor {
     }
 }
 
-/// Selects the columns that [`CallRow::read`] needs.
-pub(super) const CALL: &str = "SELECT id, account, provider, provider_call_id, sequence, number, \
-                               caller, first_time, destination, attribution, stir, facts, \
-                               published, redacted_ms, blocked, robocall, robocall_reasons \
-                               FROM calls ";
-
-impl CallRow {
-    pub(super) fn new(id: &str, change: &CallChange) -> Self {
-        Self {
-            id: id.to_owned(),
-            account: change.account.clone(),
-            provider: change.provider.clone(),
-            provider_call: change.provider_call.clone(),
-            sequence: 0,
-            facts: Facts::default(),
-            number: None,
-            caller: Caller::Withheld,
-            first_time: None,
-            destination: None,
-            attribution: Attribution::default(),
-            stir: None,
-            redacted_at: None,
-            blocked: None,
-            robocall: None,
-            published: String::new(),
-        }
-    }
-
-    /// Creates a call from the contents of `change` alone.
-    pub(crate) fn of(change: &CallChange) -> Self {
-        let mut row = Self::new(&change.id(), change);
-        for reported in &change.events {
-            row.facts.join(&reported.event);
-        }
-        row.number.clone_from(&change.number);
-        row.caller = change.caller.clone().unwrap_or_default();
-        row.destination.clone_from(&change.destination);
-        row.stir.clone_from(&change.stir);
-        row.blocked.clone_from(&change.blocked);
-        row.attribution = change.attribution.clone().unwrap_or_default();
-        row
-    }
-
-    pub(super) fn read(row: &AnyRow) -> Result<Self, LogError> {
-        let caller: Option<String> = row.try_get("caller")?;
-        let sequence: i64 = row.try_get("sequence")?;
-        let first_time: Option<i64> = row.try_get("first_time")?;
-        Ok(Self {
-            id: row.try_get("id")?,
-            account: row.try_get("account")?,
-            provider: row.try_get("provider")?,
-            provider_call: row.try_get("provider_call_id")?,
-            sequence: u64::try_from(sequence).unwrap_or_default(),
-            facts: parsed(Some(row.try_get("facts")?))?.unwrap_or_default(),
-            number: row.try_get("number")?,
-            caller: Caller::from_column(caller.as_deref()),
-            first_time: first_time.map(|it| it != 0),
-            destination: row.try_get("destination")?,
-            attribution: parsed(row.try_get("attribution")?)?.unwrap_or_default(),
-            stir: parsed(row.try_get("stir")?)?,
-            redacted_at: row.try_get::<Option<i64>, _>("redacted_ms")?.map(from_ms),
-            blocked: row.try_get("blocked")?,
-            robocall: robocall(row)?,
-            published: row.try_get("published")?,
-        })
-    }
-
-    /// Converts the call to JSON for the API and webhooks.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        let facts = &self.facts;
-        let caller = match &self.caller {
-            Caller::Withheld if self.redacted_at.is_some() => {
-                json!({ "withheld": true, "erased": true })
-            }
-            Caller::Withheld => json!({ "withheld": true }),
-            Caller::E164(number) => json!({ "e164": number }),
-            Caller::Sip(address) => json!({ "sip": address }),
-            Caller::Hash(hash) => json!({ "hash": hash }),
-        };
-        json!({
-            "id": self.id,
-            "account": self.account,
-            "provider": self.provider,
-            "provider_call_id": self.provider_call,
-            "direction": "inbound",
-            "to": self.number,
-            "from": caller,
-            "started_at": moment(facts.started_at()),
-            "answered_at": facts.answered_at().map(moment),
-            "ended_at": facts.ended_at().map(moment),
-            "state": facts.state().name(),
-            "outcome": facts.outcome().map(Outcome::name),
-            "ring_seconds": facts.ring().map(|ring| ring.0 / 1000),
-            "talk_seconds": facts.talk_seconds(),
-            "destination": self.destination,
-            "pool": self.attribution.pool,
-            "attribution": self.shown_attribution(),
-            "stir": self.stir,
-            "first_time_caller": self.first_time,
-            "blocked": self.blocked,
-            "robocall": self.robocall.as_ref().map(|it| json!({
-                "score": it.score, "reasons": it.reasons,
-            })),
-            "sequence": self.sequence,
-        })
-    }
-
-    fn shown_attribution(&self) -> Value {
-        let it = &self.attribution;
-        let shown = |allocation: &crate::attribution::Allocation| {
-            let parameters: serde_json::Map<String, Value> =
-                allocation.parameters.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
-            json!({
-                "allocated_at": moment(Millis(allocation.allocated_ms)),
-                "locked_until": moment(Millis(allocation.locked_until_ms)),
-                "late": allocation.late,
-                "tapped_at": allocation.tapped_ms.map(|tap| moment(Millis(tap))),
-                "probability": allocation.probability,
-                "parameters": parameters,
-            })
-        };
-        let mut value = json!({ "outcome": it.outcome.name() });
-        if let (Some(members), Some(allocation)) = (value.as_object_mut(), &it.allocation)
-            && let Value::Object(more) = shown(allocation)
-        {
-            members.extend(more);
-            members.remove("probability");
-            members.insert("confidence".to_owned(), json!(it.confidence));
-            let earlier: Vec<Value> = it.earlier.iter().map(shown).collect();
-            members.insert("earlier".to_owned(), Value::Array(earlier));
-        }
-        if let (Some(members), Some(problem)) = (value.as_object_mut(), &it.problem) {
-            members.insert("problem".to_owned(), json!(problem));
-        }
-        value
-    }
-}
-
 impl Log {
     /// Lists the calls that match `filter`, newest first. Begins after the cursor `after`.
     ///
@@ -490,14 +312,6 @@ pub(super) fn statement(filter: &CallFilter) -> (String, Vec<i64>, Vec<String>) 
     (statement, numbers, texts)
 }
 
-fn robocall(row: &AnyRow) -> Result<Option<Robocall>, LogError> {
-    let score: Option<i64> = row.try_get("robocall")?;
-    let reasons: Option<String> = row.try_get("robocall_reasons")?;
-    let reasons = reasons.unwrap_or_default().split_ascii_whitespace().map(str::to_owned).collect();
-    let score = score.and_then(|score| u8::try_from(score).ok());
-    Ok(score.map(|score| Robocall { score, reasons }))
-}
-
 pub(super) async fn call(db: &mut AnyConnection, id: &str) -> Result<Option<CallRow>, LogError> {
     Ok(calls_of(db, &[id.to_owned()]).await?.pop())
 }
@@ -573,17 +387,4 @@ impl DeliveryRow {
             last_error: row.try_get("last_error")?,
         })
     }
-}
-
-fn parsed<T: serde::de::DeserializeOwned>(text: Option<String>) -> Result<Option<T>, LogError> {
-    let read = |text: String| serde_json::from_str(&text);
-    text.map(read).transpose().map_err(|error| LogError::Damaged(error.to_string()))
-}
-
-/// Formats a time in UTC, as the API shows it.
-#[must_use]
-pub(crate) fn moment(at: Millis) -> String {
-    let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
-    let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);
-    format!("{time:.3}")
 }

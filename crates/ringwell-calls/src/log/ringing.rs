@@ -4,7 +4,9 @@ use ringwell_core::Millis;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::{Log, LogError, from_ms, ms};
+use super::Log;
+use super::error::LogError;
+use super::values::{from_ms, ms};
 
 /// The key of the event for a call without a destination.
 pub(crate) const NO_DESTINATION: &str = "no_destination";

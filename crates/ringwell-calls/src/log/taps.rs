@@ -5,7 +5,9 @@
 use ringwell_core::Millis;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{Log, LogError, from_ms, ms};
+use super::Log;
+use super::error::LogError;
+use super::values::{from_ms, ms};
 
 /// The maximum number of taps to read for one number.
 const TAPS_MAX: i64 = 100;

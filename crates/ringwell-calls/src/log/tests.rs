@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ringwell_core::Millis;
 use tokio::time::Instant;
 
 use super::*;
@@ -505,19 +506,6 @@ async fn a_robots_calls_get_a_score_and_a_persons_do_not() {
     assert!((3..8).contains(&found.len()), "{}", found.len());
     let blocked = CallFilter { blocked: Some(true), ..CallFilter::default() };
     assert_eq!(log.calls(&blocked, None, 10).await.unwrap(), []);
-}
-
-#[test]
-fn only_errors_about_a_statement_or_its_values_make_a_change_useless() {
-    // SQLite errors: constraint, unique index, value too big. PostgreSQL: data, constraint, limit.
-    for code in ["19", "2067", "18", "1", "22021", "23505", "54000"] {
-        assert!(super::is_about_statement(code), "{code}");
-    }
-    // SQLite errors: disk full, read or write error, busy, locked. PostgreSQL: disk full, shutdown,
-    // deadlock, too many clients; during a restore, a missing table, column or right.
-    for code in "13 10 778 5 517 6 53100 57P01 40P01 53300 42P01 42703 42501".split(' ') {
-        assert!(!super::is_about_statement(code), "{code}");
-    }
 }
 
 /// A change that contains everything that is known when a call begins.

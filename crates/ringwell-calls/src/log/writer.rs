@@ -15,10 +15,12 @@ use ringwell_store::Repeated;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::Log;
+use super::apply::apply;
 use super::backlog::Backlog;
-use super::change::{Applied, CallChange, apply};
+use super::change::{Applied, CallChange};
+use super::error::LogError;
 use super::group::Group;
-use super::{Log, LogError};
 
 /// The maximum number of changes that may wait.
 const QUEUE_MAX: usize = 10_000;

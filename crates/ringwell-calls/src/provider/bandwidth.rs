@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use super::connect::{Connect, Document, Instruction};
 use super::moment;
+use super::report::{Hook, Report, Stir, Unreadable};
+use super::request::Incoming;
 use super::signed::Unsigned;
-use super::{Hook, Incoming, Report, Stir, Unreadable};
 use crate::account::Account;
 use crate::call::{CallEvent, EventKind, Outcome};
 use crate::digest;

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::connect::{Document, Instruction};
 use super::moment;
+use super::report::{Hook, Report, Unreadable, is_call_id};
+use super::request::Incoming;
 use super::signed::Unsigned;
-use super::{Hook, Incoming, Report, Unreadable, is_call_id};
 use crate::account::Account;
 use crate::call::{CallEvent, EventKind, Outcome};
 use crate::digest;

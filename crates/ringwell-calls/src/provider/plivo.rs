@@ -2,8 +2,9 @@
 //! XML.
 
 use super::connect::{Connect, Document, Instruction, Refusal};
+use super::report::{Hook, Report, Stir, Unreadable};
+use super::request::Incoming;
 use super::signed::{self, Unsigned};
-use super::{Hook, Incoming, Report, Stir, Unreadable};
 use crate::account::Account;
 use crate::call::{CallEvent, EventKind, Outcome};
 use crate::digest::{self, Mac};

@@ -1,8 +1,9 @@
 //! `SignalWire`: forms and documents as for Twilio; signatures made with the signing key of a
 //! `SignalWire` project.
 
+use super::request::Incoming;
 use super::signed::Unsigned;
-use super::{Incoming, twilio};
+use super::twilio;
 use crate::account::Account;
 use crate::digest::{self, Mac};
 

@@ -5,8 +5,10 @@ use ring::signature::{ED25519, UnparsedPublicKey};
 use serde_json::Value;
 
 use super::moment;
+use super::report::{Hook, Report, Stir, Unreadable};
+use super::request::Incoming;
 use super::signed::Unsigned;
-use super::{Hook, Incoming, Report, Stir, Unreadable, twilio};
+use super::twilio;
 use crate::account::Account;
 use crate::call::{CallEvent, EventKind, Outcome};
 use crate::digest;

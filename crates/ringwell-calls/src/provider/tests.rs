@@ -4,6 +4,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use ringwell_config::{CallProvider, UnknownNumber};
 use ringwell_core::Millis;
 
+use super::report::CALL_ID_BYTES_MAX;
 use super::*;
 use crate::call::Outcome;
 

@@ -1,5 +1,5 @@
-//! Records the end of calls whose end might never be reported: calls by blocked callers, calls to
-//! numbers without a destination, and calls about which no more reports arrive.
+//! Records the end of calls whose end might never be reported: calls to numbers without a
+//! destination, and calls about which no more reports arrive.
 //!
 //! Source: docs/spec/calls.md, "One call".
 
@@ -10,11 +10,10 @@ use ringwell_core::Millis;
 use ringwell_store::Repeated;
 
 use super::Service;
+use super::refusal::{NO_RULE, add, not_connected};
 use crate::attribution::Serving;
-use crate::block::BlockRow;
-use crate::call::{CallEvent, EventKind, Outcome};
-use crate::log::{CallChange, LogError, NO_DESTINATION, ReportedEvent};
-use crate::provider::Refusal;
+use crate::call::EventKind;
+use crate::log::{CallChange, LogError};
 
 /// The time after which an unconnected call without a reported end counts as ended. The provider's
 /// fallback may have connected the call, and Twilio limits calls to four hours.
@@ -22,47 +21,7 @@ const UNREPORTED_MAX: Duration = Duration::from_hours(4);
 /// The maximum number of calls to end in one pass.
 const CALLS_MAX: u32 = 1_000;
 
-/// The advice to the operator if a call has no destination.
-pub(crate) const NO_RULE: &str = "no [[calls.destination]] in the configuration applies to the \
-    number now; add one for the number or for its ring pool, or a default one, which sets neither \
-    numbers nor ring_pools";
-
 static NO_DESTINATION_WARNING: Repeated = Repeated::new();
-
-/// Records that a blocked caller's call has ended, without waiting for the provider's report.
-pub(super) fn refuse(change: &mut CallChange, entry: &BlockRow, at: Millis) {
-    add(change, "blocked", EventKind::Ended(Some(outcome(entry.block.answer))), at);
-    change.blocked = Some(entry.id.clone());
-}
-
-/// Applies the account's `unknown_number` setting to a call without a destination. `Connect` sets a
-/// destination, and `Reject` and `Busy` record the end of the call. With `Unavailable`, a failed
-/// attempt to connect is recorded, and the provider's fallback handles the call. Later reports
-/// about the call take precedence over this record.
-fn not_connected(change: &mut CallChange, unknown: &UnknownNumber, at: Millis) {
-    let kind = match unknown {
-        UnknownNumber::Unavailable => EventKind::LegEnded(Outcome::Failed),
-        UnknownNumber::Reject => EventKind::Ended(Some(outcome(Refusal::Rejected))),
-        UnknownNumber::Busy => EventKind::Ended(Some(outcome(Refusal::Busy))),
-        UnknownNumber::Connect(to) => {
-            change.destination = Some(to.clone());
-            return;
-        }
-    };
-    add(change, NO_DESTINATION, kind, at);
-}
-
-const fn outcome(refusal: Refusal) -> Outcome {
-    match refusal {
-        Refusal::Rejected => Outcome::Rejected,
-        Refusal::Busy => Outcome::Busy,
-    }
-}
-
-fn add(change: &mut CallChange, key: &str, kind: EventKind, at: Millis) {
-    let event = CallEvent { key: key.to_owned(), kind, at, talk_seconds: None };
-    change.events.push(ReportedEvent { event, received: at });
-}
 
 impl Service {
     /// Records and logs that no rule in the configuration connects the call.

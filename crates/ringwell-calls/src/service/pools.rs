@@ -3,7 +3,8 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Service, now};
+use super::Service;
+use crate::clock::now;
 use crate::log::{NewEvent, publish};
 
 /// The data about a pool that is running out of numbers: it is too small now, or will be within an

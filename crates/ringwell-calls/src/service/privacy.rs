@@ -8,8 +8,9 @@ use jiff::Timestamp;
 use ringwell_config::CallerIds;
 use ringwell_core::Millis;
 
-use super::{Service, now};
+use super::Service;
 use crate::caller::Caller;
+use crate::clock::now;
 use crate::log::LogError;
 
 /// The interval between two searches for calls to remove.

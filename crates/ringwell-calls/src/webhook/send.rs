@@ -28,7 +28,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::address::{Forbidden, Host, Policy, Target};
 use super::outbox::{Due, Ended};
 use super::{schedule, sign};
-use crate::service::trace;
+use crate::trace::trace;
 
 /// The time limit for each of two steps: connecting, and the TLS handshake.
 const CONNECT_MAX: Duration = Duration::from_secs(5);

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::outbox::{Due, Ended, Result};
 use super::send::Sender;
+use crate::clock::now;
 use crate::log::{Log, LogError};
-use crate::service::now;
 
 /// The maximum number of deliveries in progress to one endpoint.
 const PER_ENDPOINT_MAX: usize = 10;

@@ -87,14 +87,3 @@ proptest! {
         })?;
     }
 }
-
-#[test]
-fn statements_have_a_place_for_each_value() {
-    let mut places = Places { are_numbered: true, last: 0 };
-    assert_eq!(places.rows(2, 3), "($1, $2, $3), ($4, $5, $6)");
-    assert_eq!(places.list(2), "$7, $8");
-    assert_eq!(Places { are_numbered: false, last: 0 }.rows(2, 2), "(?, ?), (?, ?)");
-    let texts = ["a", "b", "c"].map(str::to_owned);
-    assert_eq!(padded(&texts).concat(), "abcc");
-    assert!(padded(&[]).is_empty());
-}

@@ -1,0 +1,169 @@
+//! Applies the change of a call that a report contains, and derives the events to publish.
+
+use ringwell_core::Millis;
+use sqlx::AnyConnection;
+
+use super::change::{Applied, CallChange};
+use super::database::LogTransaction;
+use super::error::LogError;
+use super::group::{Group, GroupCall};
+use super::publish::NewEvent;
+use super::row::CallRow;
+use crate::attribution::Attributed;
+use crate::call::CallState;
+use crate::caller::Caller;
+
+/// Marks a call whose published events are outdated: they contain a visitor who was looked up
+/// before the call's number was added or its beginning was corrected.
+const OUTDATED: char = 'o';
+
+impl CallRow {
+    /// The number and the time for which the visitor is looked up.
+    fn to_look_up(&self) -> (Option<String>, Millis) {
+        (self.number.clone(), self.facts.started_at())
+    }
+
+    /// Marks the published events as outdated.
+    fn outdated(&mut self) {
+        if self.published.contains('s') && !self.published.contains(OUTDATED) {
+            self.published.push(OUTDATED);
+        }
+    }
+}
+
+/// The marks that record which of a call's events were published.
+struct Published<'a>(&'a mut String);
+
+impl Published<'_> {
+    /// Sets `mark`. Returns whether it was not set before.
+    fn add(&mut self, mark: char) -> bool {
+        let is_new = !self.0.contains(mark);
+        if is_new {
+            self.0.push(mark);
+        }
+        is_new
+    }
+}
+
+/// Applies `change` to its call in `group`, and adds the resulting events to the group.
+pub(super) async fn apply(
+    group: &mut Group,
+    tx: &mut LogTransaction,
+    now: Millis,
+    change: &CallChange,
+) -> Result<Applied, LogError> {
+    let applied = apply_in(group, tx, now, change).await;
+    tx.judge(applied)
+}
+
+async fn apply_in(
+    group: &mut Group,
+    db: &mut AnyConnection,
+    now: Millis,
+    change: &CallChange,
+) -> Result<Applied, LogError> {
+    let id = change.id();
+    let known = group.take(&id);
+    let is_first = known.is_none();
+    if is_first && change.events.is_empty() && change.seen.is_none() {
+        // The call was removed from the log before its attribution was completed.
+        return Ok(Applied { call: id, unattributed: None, is_new: false });
+    }
+    let mut call = known.unwrap_or_else(|| GroupCall::new(CallRow::new(&id, change)));
+    let row = &mut call.row;
+    let looked_up = row.to_look_up();
+    let mut is_new = is_first;
+    if let Some(at) = change.seen {
+        is_new |= row.facts.seen(at);
+    }
+    for report in &change.events {
+        is_new |= row.facts.join(&report.event);
+        group.report(&id, report);
+    }
+    is_new |= fill(&mut row.number, change.number.clone());
+    is_new |= fill(&mut row.destination, change.destination.clone());
+    is_new |= fill(&mut row.stir, change.stir.clone());
+    is_new |= fill(&mut row.blocked, change.blocked.clone());
+    if let Some(caller) = change.caller.clone().filter(|it| *it != Caller::Withheld)
+        && row.caller == Caller::Withheld
+        && row.redacted_at.is_none()
+    {
+        row.caller = caller;
+        is_new = true;
+    }
+    // If the number was added or the beginning of the call was corrected, the attribution may
+    // contain the wrong visitor.
+    let is_outdated =
+        row.to_look_up() != looked_up && row.redacted_at.is_none() && row.attribution.is_known();
+    let before = is_outdated.then(|| std::mem::take(&mut row.attribution));
+    let was_pending = row.attribution.outcome == Attributed::Pending;
+    let fits = change.looked_up.as_ref().is_none_or(|it| *it == row.to_look_up());
+    if let Some(attribution) = change.attribution.clone().filter(|_| fits)
+        && was_pending
+    {
+        row.attribution = attribution;
+        if row.redacted_at.is_some() {
+            row.attribution.redact();
+        }
+        is_new = true;
+    }
+    if before.is_some_and(|before| !before.names_the_same(&row.attribution)) {
+        row.outdated();
+    }
+    if row.first_time.is_none() && row.caller != Caller::Withheld {
+        row.first_time = Some(!group.has_called_before(row));
+    }
+    if is_new && row.redacted_at.is_none() {
+        row.robocall = Some(group.robocall(db, row).await?);
+    }
+    let is_pending = row.attribution.outcome == Attributed::Pending;
+    let unattributed = is_pending.then(|| row.to_look_up());
+    if is_new {
+        row.sequence += 1;
+        let events = events(row, now);
+        group.put(call, events);
+    } else {
+        group.put_back(call);
+    }
+    if was_pending {
+        group.look_for_leak(db, &id, now).await?;
+    }
+    Ok(Applied { call: id, unattributed, is_new })
+}
+
+fn fill<T>(place: &mut Option<T>, value: Option<T>) -> bool {
+    let is_new = place.is_none() && value.is_some();
+    if is_new {
+        *place = value;
+    }
+    is_new
+}
+
+/// The events to publish for the current state of `row`. Until the attribution is known, no events
+/// are published.
+fn events(row: &mut CallRow, now: Millis) -> Vec<NewEvent> {
+    if row.attribution.outcome == Attributed::Pending {
+        return Vec::new();
+    }
+    let state = row.facts.state();
+    let mut marks = std::mem::take(&mut row.published);
+    let mut published = Published(&mut marks);
+    let mut kinds = Vec::new();
+    let was_completed = published.0.contains('c');
+    if published.add('s') {
+        kinds.push("call.started");
+    }
+    if row.facts.answered_at().is_some() && published.add('a') {
+        kinds.push("call.answered");
+    }
+    if state == CallState::Ended && published.add('c') {
+        kinds.push("call.completed");
+    }
+    if was_completed || published.0.contains(OUTDATED) {
+        kinds.push("call.updated");
+        published.0.retain(|mark| mark != OUTDATED);
+    }
+    row.published = marks;
+    let event = |kind| NewEvent { kind, call: Some(row.id.clone()), at: now, data: row.to_json() };
+    kinds.into_iter().map(event).collect()
+}
