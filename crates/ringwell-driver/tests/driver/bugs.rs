@@ -7,7 +7,7 @@ use ringwell_driver::canary::plant;
 
 use crate::{appends, arrivals, changes, conflict, disk, holder, moves_back, snapshots, witness};
 
-const FOUND_BY: [(Bug, fn()); 23] = [
+const FOUND_BY: [(Bug, fn()); 24] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -50,6 +50,7 @@ const FOUND_BY: [(Bug, fn()); 23] = [
         Bug::ServedAdopts,
         moves_back::state_that_arrives_again_while_a_shard_already_serves_the_buckets_is_ignored,
     ),
+    (Bug::OwnerNotBelieved, holder::the_owner_knows_the_newest_visitor_even_if_a_clock_is_wrong),
     (Bug::LostWithGaps, holder::a_lost_period_hides_no_allocation_that_followed_it),
     (
         Bug::OtherVisitorIgnored,

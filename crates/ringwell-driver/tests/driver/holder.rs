@@ -118,6 +118,37 @@ fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
     });
 }
 
+/// The wall clock of node a is ahead. According to the clocks, its allocations are therefore newer
+/// than those of node b, which owns the numbers since.
+#[test]
+pub(crate) fn the_owner_knows_the_newest_visitor_even_if_a_clock_is_wrong() {
+    let platform = Virtual::default();
+    // One number each.
+    let pools = demo_pools(40, 1, LIFETIME).unwrap();
+    let pair = Pair::with(&platform, pools, |_| Begun::default());
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let later = async || platform.sleep_until(platform.moment() + Duration::from_mins(5)).await;
+        a.shard(0).platform.1.set(Duration::from_mins(15));
+        let first = hand_out(a, 0, 1);
+        later().await;
+        give(&pair, 2).await.unwrap();
+        later().await;
+        let second = hand_out(b, 2, 2);
+        let at = wall(&platform);
+        later().await;
+        later().await;
+        for (pool, number) in first {
+            assert_eq!(second[&pool], number);
+            for side in [a, b] {
+                let joined = ask(side, number, wall(&platform)).await;
+                let held = joined.past.held.clone().unwrap_or_else(|| panic!("{joined:?}"));
+                assert_eq!((held.pool, held.allocated_wall.0), (Some(pool), at), "{joined:?}");
+            }
+        }
+    });
+}
+
 /// Node b took the buckets of node a and then lost its data. The numbers that it handed out are
 /// unknown, and according to its new data, it does not own the buckets.
 #[test]

@@ -127,6 +127,8 @@ impl Pair {
         let side = |own: &[u16], name: &str| {
             let data = folder.path().join(name);
             std::fs::create_dir(&data).unwrap();
+            // Each node has a wall clock of its own.
+            let platform = &Virtual(platform.0.clone(), Rc::default());
             side(platform, &node(&cluster, own, &data, name, &directory, &begun), own)
         };
         let (a, to_b) = side(&[0, 1], "a");

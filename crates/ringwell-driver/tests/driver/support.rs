@@ -1,5 +1,6 @@
 //! A platform in virtual time, for tests. No thread sleeps, and every run is the same.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
@@ -31,9 +32,10 @@ const SINCE_BOOT: Duration = Duration::from_secs(1_000);
 /// The wall-clock time at the start of a test.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
 
-/// Time passes only in [`Virtual::run`] and [`Executor::advance`].
+/// Time passes only in [`Virtual::run`] and [`Executor::advance`]. The second field is the time by
+/// which the wall clock is ahead.
 #[derive(Clone, Debug, Default)]
-pub struct Virtual(pub Executor);
+pub struct Virtual(pub Executor, pub Rc<Cell<Duration>>);
 
 impl Platform for Virtual {
     const TURNS_TO_READ: usize = 1;
@@ -54,7 +56,7 @@ impl Platform for Virtual {
     }
 
     fn wall(&self) -> Duration {
-        WALL + self.0.now().0
+        WALL + self.0.now().0 + self.1.get()
     }
 
     fn sleep_until(&self, at: Moment) -> impl Future<Output = ()> + 'static {
