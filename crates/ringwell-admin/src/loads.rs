@@ -148,8 +148,17 @@ pub(crate) struct Outlook<'a> {
 impl Outlook<'_> {
     /// The load an hour from now, if it changes as much as in the last hour.
     pub(crate) fn in_an_hour(&self) -> f64 {
-        let before = self.trail.means.back().map_or(self.load.load, |mean| f64::from(*mean));
-        2.0 * self.load.load - before
+        self.ahead(self.load.load)
+    }
+
+    /// Like [`Self::in_an_hour`], for the cautious estimate of the present load.
+    pub(crate) fn at_least_in_an_hour(&self) -> f64 {
+        self.ahead(self.load.at_least())
+    }
+
+    fn ahead(&self, load: f64) -> f64 {
+        let before = self.trail.means.back().map_or(load, |mean| f64::from(*mean));
+        2.0 * load - before
     }
 
     /// The forecast loads of the next twelve clock hours, each with the beginning of its hour. Each
@@ -264,7 +273,7 @@ impl Trail {
         if float(exhausted) > most * float(asked) {
             return true;
         }
-        let load = self.load().map_or(0.0, |load| load.load);
+        let load = self.load().map_or(0.0, |load| load.at_least());
         ringwell_plan::blocking(f64::from(self.seen.numbers), load) > most
     }
 }

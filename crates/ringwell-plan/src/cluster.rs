@@ -286,7 +286,7 @@ fn of_disk(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
     let asked = layout.asked(traffic.rows_per_batch);
     let least = traffic.numbers_per_second * needs.record * BLOCK / FRAME_ROOM;
     let group = FRAME_HEADER + traffic.rows_per_batch / asked * needs.record;
-    let most = needs.batches * asked * (group / FRAME_ROOM).ceil() * BLOCK;
+    let most = (needs.batches * asked * (group / FRAME_ROOM).ceil() * BLOCK).max(least);
     let kept = HISTORY_BYTES * f64::from(layout.shards);
     vec![
         figure(
@@ -297,21 +297,26 @@ fn of_disk(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
         ),
         figure(
             "journal, each batch flushed alone",
-            most.max(least),
+            most,
             Unit::BytesPerSecond,
             format!("each batch writes whole blocks of 4 KiB on {asked:.1} shards"),
         ),
         figure(
-            "history that is kept",
-            HISTORY_AGE.min(kept / least),
+            "history, each batch flushed alone",
+            HISTORY_AGE.min(kept / most),
             Unit::Seconds,
-            "time in which a busy journal writes 8 GiB per shard (journal.history_bytes), at most \
-             30 days"
+            "time in which the journal then writes 8 GiB per shard (journal.history_bytes), at \
+             most 30 days (journal.history_age)"
                 .to_owned(),
         ),
-        figure("disk for journals", kept.min(least * HISTORY_AGE), Unit::Bytes, {
-            "for the history that is kept; prepared segments and snapshots are not included"
-                .to_owned()
+        figure(
+            "history, busy",
+            HISTORY_AGE.min(kept / least),
+            Unit::Seconds,
+            "the same for full blocks; the history that is kept is between the two".to_owned(),
+        ),
+        figure("disk for journals", kept.min(most * HISTORY_AGE), Unit::Bytes, {
+            "at most, for the history; prepared segments and snapshots are not included".to_owned()
         }),
     ]
 }

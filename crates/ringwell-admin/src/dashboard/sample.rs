@@ -411,11 +411,16 @@ fn line(pool: &PoolAsked, outlook: Option<&Outlook<'_>>) -> PoolLine {
     });
     let ahead = outlook.map_or(now, Outlook::in_an_hour).max(0.0);
     let overflow_in_an_hour = predicted(numbers, ahead);
+    // Soon after a start, one visitor would otherwise look like the beginning of a flood.
+    let is_exhausting = || {
+        let at_least = outlook.map_or(0.0, Outlook::at_least_in_an_hour).max(0.0);
+        predicted(numbers, at_least) > OVERFLOW_MAX && over >= MEASURED_MIN.min(lifetime)
+    };
     let health = if now == 0.0 {
         Health::Idle
     } else if overflow > OVERFLOW_MAX {
         Health::TooSmall
-    } else if overflow_in_an_hour > OVERFLOW_MAX && over >= MEASURED_MIN.min(lifetime) {
+    } else if is_exhausting() {
         Health::Exhausting
     } else {
         Health::Fine

@@ -61,6 +61,22 @@ fn a_pool_is_busy_when_its_rows_overflow_or_would() {
 }
 
 #[test]
+fn a_few_rows_after_a_start_are_no_flood() {
+    let mut loads = Loads::default();
+    let at = |seconds: u64| Millis(START.0 + seconds * 1000);
+    loads.take(at(0), &[asked(11, 0, 0)]);
+    loads.take(at(60), &[asked(11, 1, 0)]);
+    let load = loads.of(POOL).unwrap();
+    assert!((load.load - 30.0).abs() < 0.1 && load.at_least() < 0.1, "{load:?}");
+    assert_eq!(loads.busy(0.01), []);
+    assert!(loads.outlook(POOL).unwrap().at_least_in_an_hour() < 0.1);
+    // Nine in a minute are too many for eleven numbers, by the most cautious estimate.
+    loads.take(at(61), &[asked(11, 9, 0)]);
+    assert_eq!(loads.busy(0.01), [POOL]);
+    assert!(loads.outlook(POOL).unwrap().at_least_in_an_hour() > 100.0);
+}
+
+#[test]
 fn a_pool_that_restarts_on_another_shard_is_not_a_flood() {
     let mut loads = Loads::default();
     loads.take(START, &[asked(100, 1_000_000, 50)]);

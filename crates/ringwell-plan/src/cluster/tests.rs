@@ -66,6 +66,16 @@ fn a_journal_takes_full_blocks_when_batches_are_flushed_alone() {
 }
 
 #[test]
+fn requests_of_one_row_fill_the_history_of_a_shard_within_hours() {
+    let figures = estimate(&Traffic { rows_per_batch: 1.0, ..traffic(50.0) }).unwrap();
+    // 8 GiB, at 4 KiB a request.
+    let alone = 8.0 * 1_073_741_824.0 / (50.0 * 4_096.0);
+    assert_near(value(&figures, "history, each batch flushed alone"), alone);
+    assert_near(value(&figures, "history, busy"), 30.0 * 86_400.0);
+    assert_near(value(&figures, "disk for journals"), 8.0 * 1_073_741_824.0);
+}
+
+#[test]
 fn more_traffic_never_costs_less() {
     let mut before: Option<Vec<Figure>> = None;
     for rate in [1.0, 1e3, 1e5, 1e6] {
