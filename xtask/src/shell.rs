@@ -66,6 +66,15 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
+/// Makes a build contain the id of the current commit.
+///
+/// # Errors
+/// If git does not know the commit.
+pub(crate) fn with_commit(command: &mut Command) -> anyhow::Result<&mut Command> {
+    let commit = output(Command::new("git").args(["rev-parse", "--short=12", "HEAD"]))?;
+    Ok(command.env("RINGWELL_COMMIT", commit.trim()))
+}
+
 /// Runs a build of cargo, and returns cargo's message about each program.
 ///
 /// # Errors

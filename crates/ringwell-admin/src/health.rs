@@ -8,10 +8,15 @@ use axum::http::StatusCode;
 use ringwell_node::{Handle, HistoryState, JournalState, Phase};
 use serde::Serialize;
 
+/// The commit from which this program was built, if it belongs to a package.
+pub const COMMIT: Option<&str> = option_env!("RINGWELL_COMMIT");
+
 #[derive(Serialize)]
 pub(crate) struct Health {
     status: &'static str,
     version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    commit: Option<&'static str>,
     durability: String,
     shards: u16,
     ring_pools: usize,
@@ -61,6 +66,7 @@ pub(crate) async fn healthz(State(node): State<Handle>) -> Json<Health> {
     Json(Health {
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),
+        commit: COMMIT,
         durability: node.durability(),
         shards: directory.shards(),
         ring_pools: directory.pool_count(),

@@ -39,6 +39,7 @@ pub use dashboard::Dashboard;
 pub use data_port::{DatabaseTokens, data_port, whole_bodies};
 pub use gate::Recognized;
 use gate::{Gate, LIST_BYTES_MAX};
+pub use health::COMMIT;
 pub use holders::{holders, keep_alives};
 pub use loads::SharedLoads;
 pub use problem::NO_SUCH_PATH;

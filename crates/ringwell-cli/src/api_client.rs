@@ -40,7 +40,7 @@ const ANSWER_MAX: Duration = Duration::from_mins(2);
 const WAIT_SILENT: Duration = Duration::from_secs(5);
 
 /// A server that does not report its health within this time is considered hung.
-const HEALTH_MAX: Duration = Duration::from_secs(3);
+pub(crate) const HEALTH_MAX: Duration = Duration::from_secs(3);
 
 /// The address of a server: `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,13 +209,14 @@ impl ApiClient {
         Ok(Self { runtime, answer_max: ANSWER_MAX, authorization: authorization.transpose()? })
     }
 
-    /// Creates a client without a token, for requests that a healthy server answers at once.
+    /// Creates a client without a token. A request without an answer is abandoned after
+    /// `answer_max`.
     ///
     /// # Errors
     /// If no runtime can be created.
-    pub(crate) fn for_health() -> anyhow::Result<Self> {
+    pub(crate) fn without_token(answer_max: Duration) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { runtime, answer_max: HEALTH_MAX, authorization: None })
+        Ok(Self { runtime, answer_max, authorization: None })
     }
 
     /// # Errors

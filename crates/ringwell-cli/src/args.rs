@@ -3,6 +3,7 @@
 //! Defines names, defaults and help texts. Does not run the commands.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -69,9 +70,15 @@ Examples:
   ringwell man | man -l -
   ringwell man >/usr/local/share/man/man1/ringwell.1";
 
+/// The version and, in packages, the commit.
+pub(crate) static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let commit = ringwell_admin::COMMIT.map(|commit| format!(" ({commit})"));
+    env!("CARGO_PKG_VERSION").to_owned() + &commit.unwrap_or_default()
+});
+
 /// Ring Pool API server: gives each visitor a phone number and records who received it.
 #[derive(Debug, Parser)]
-#[command(name = "ringwell", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "ringwell", version = &**VERSION, after_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Ringwell {
     #[command(subcommand)]
     pub(crate) command: Command,

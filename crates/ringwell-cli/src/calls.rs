@@ -13,7 +13,7 @@ use anyhow::Context;
 use axum::Router;
 use ringwell_calls::http::{self, Tokens};
 use ringwell_calls::{FoundKeepAlives, HolderError, Holders, Log, Numbers, Service, Serving};
-use ringwell_config::{Calls, Config, Database, Listen};
+use ringwell_config::{Calls, Config, Database, DestinationRule, Listen};
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::{Directory, Fault, TokenHashes};
 use ringwell_node::{Handle, step_back, try_bind};
@@ -29,6 +29,8 @@ use crate::listener::{Listener, cannot_listen};
 const PLACE: (&str, &str) = ("calls", "calls.listen");
 /// The maximum number of open connections from providers.
 const CONNECTIONS_MAX: usize = 2_048;
+/// The maximum number of pools that a warning lists.
+const POOLS_SHOWN: usize = 20;
 /// The name of the call log's file in the data directory.
 pub(crate) const FILE: &str = "calls.sqlite";
 
@@ -207,9 +209,9 @@ impl Running {
         &self.address
     }
 
-    /// Returns whether the node has the ring pool, or `None` before the node serves.
-    pub(crate) fn has_pool(&self, pool: PoolId) -> Option<bool> {
-        self.node.has_pool(pool)
+    /// Returns the node's pools, or `None` before the node serves.
+    pub(crate) fn pools(&self) -> Option<Arc<Directory>> {
+        self.node.node.get().map(Handle::directory)
     }
 
     /// Returns the call service, for the dashboard.
@@ -227,31 +229,55 @@ impl Running {
     }
 }
 
-/// Returns whether the configuration's files contain the ring pool, or `None` if the pools are in a
-/// database.
-pub(crate) fn pool_in_file(config: &Config, of_file: &Directory, pool: PoolId) -> Option<bool> {
-    config.database.is_none().then(|| of_file.pool(pool).is_some())
+/// Returns the pools in the configuration's files, or `None` if the pools are in a database.
+pub(crate) fn pools_in_file<'a>(config: &Config, of_file: &'a Directory) -> Option<&'a Directory> {
+    config.database.is_none().then_some(of_file)
 }
 
-/// Returns a warning about destinations for ring pools that do not exist. Such a destination is not
-/// a fault, because the pool may be created in the database later. `exists` returns `None` if it
-/// cannot determine whether a pool exists.
-pub(crate) fn warn_of_unknown_pools(
-    config: &Config,
-    exists: impl Fn(PoolId) -> Option<bool>,
-) -> Option<String> {
-    let rules = config.calls.iter().flat_map(|calls| &calls.destinations);
-    let named: BTreeSet<PoolId> = rules.flat_map(|rule| rule.ring_pools.iter().copied()).collect();
-    let unknown =
-        named.into_iter().filter(|pool| exists(*pool) == Some(false)).map(|pool| pool.to_string());
-    let unknown: Vec<String> = unknown.collect();
-    (!unknown.is_empty()).then(|| {
+/// Returns warnings about destinations for ring pools that do not exist, and about ring pools
+/// without a destination. These are not faults, because the pools or destinations may be added
+/// later.
+pub(crate) fn warn_of_destinations(config: &Config, pools: &Directory) -> Vec<String> {
+    let Some(calls) = &config.calls else { return Vec::new() };
+    let named: BTreeSet<PoolId> =
+        calls.destinations.iter().flat_map(|rule| rule.ring_pools.iter().copied()).collect();
+    let unknown = named.iter().copied().filter(|pool| pools.pool(*pool).is_none());
+    let unknown = listed(unknown).map(|unknown| {
         format!(
-            "calls.destination: ring_pools names pools that do not exist: {}; the destination \
-             has no effect for these pools until they are created",
-            unknown.join(", ")
+            "calls.destination: ring_pools names pools that do not exist: {unknown}; the \
+             destination has no effect for these pools until they are created"
         )
-    })
+    });
+    let numbers = calls.destinations.iter().flat_map(|rule| &rule.numbers);
+    let of_numbers: BTreeSet<PoolId> = numbers
+        .filter_map(|number| pools.pool_by_number(PromoNumber::parse(number).ok()?))
+        .collect();
+    let is_default = |rule: &DestinationRule| rule.ring_pools.is_empty() && rule.numbers.is_empty();
+    // Without any rule, a program or the provider decides where calls go.
+    let are_all_connected = calls.destinations.is_empty()
+        || calls.routing.is_some()
+        || calls.destinations.iter().any(is_default);
+    let without = pools
+        .pools()
+        .map(|pool| pool.id())
+        .filter(|pool| !are_all_connected && !named.contains(pool) && !of_numbers.contains(pool));
+    let without = listed(without).map(|without| {
+        format!(
+            "calls.destination: no destination applies to the ring pools {without}: their calls \
+             are not connected. Add destinations for them, or a default one, which sets neither \
+             numbers nor ring_pools"
+        )
+    });
+    unknown.into_iter().chain(without).collect()
+}
+
+/// Lists the first pools. `None` if there are none.
+fn listed(pools: impl Iterator<Item = PoolId>) -> Option<String> {
+    let pools: Vec<PoolId> = pools.collect();
+    let shown: Vec<String> = pools.iter().take(POOLS_SHOWN).map(ToString::to_string).collect();
+    let more = pools.len().saturating_sub(POOLS_SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!shown.is_empty()).then(|| shown.join(", ") + &more)
 }
 
 fn run(

@@ -26,9 +26,9 @@ use ringwell_node::warn_of_validity;
 use ringwell_store::file_exists;
 use rustix::process::{Resource, getrlimit};
 
-use crate::api_client::{ApiClient, Url};
-use crate::args::durability;
-use crate::calls::{pool_in_file, warn_of_unknown_pools};
+use crate::api_client::{ApiClient, HEALTH_MAX, Url};
+use crate::args::{VERSION, durability};
+use crate::calls::{pools_in_file, warn_of_destinations};
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::journal::erase::INTENT;
 use crate::print::{counted, print};
@@ -116,7 +116,7 @@ impl Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check_variables()?;
     let mut findings = Findings::default();
-    findings.ok("version", format!("ringwell {}", env!("CARGO_PKG_VERSION")));
+    findings.ok("version", format!("ringwell {}", *VERSION));
     let usual = || Some(PathBuf::from(USUAL_CONFIG)).filter(|path| path.exists());
     let path = args.config.clone().or_else(usual);
     if args.part == Some(Part::Engine) {
@@ -273,8 +273,8 @@ fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
     for slip in warn_of_slips() {
         findings.note("config", slip);
     }
-    let exists = |pool| pool_in_file(&config, &directory, pool);
-    if let Some(warning) = warn_of_unknown_pools(&config, exists) {
+    let pools = pools_in_file(&config, &directory);
+    for warning in pools.into_iter().flat_map(|pools| warn_of_destinations(&config, pools)) {
         findings.note("calls", warning);
     }
     if let Some(warning) = config.tls.as_ref().and_then(warn_of_validity) {
@@ -449,7 +449,7 @@ fn space(config: &Config, place: &Path, findings: &mut Findings) {
 }
 
 fn ports(config: &Config, findings: &mut Findings) {
-    let client = ApiClient::for_health();
+    let client = ApiClient::without_token(HEALTH_MAX);
     // Returns the body of the answer to a health request, if there is an answer.
     let asked = |address: &Listen| {
         let (url, client) = address.to_string().parse::<Url>().ok().zip(client.as_ref().ok())?;

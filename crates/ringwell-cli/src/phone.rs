@@ -24,6 +24,8 @@ use serde_json::Value;
 
 use crate::api_client::{ApiClient, Url};
 
+/// The time for which providers wait for an answer; Twilio waits the longest.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// The maximum ringing time of a destination if the server's document sets none.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -128,7 +130,7 @@ impl Phone {
     /// # Errors
     /// If the server does not answer correctly.
     pub(crate) fn ring(&self, ring: &Ring<'_>, say: impl Fn(&str)) -> anyhow::Result<Rung> {
-        let (client, side) = (ApiClient::for_health()?, side(self.provider));
+        let (client, side) = (ApiClient::without_token(ANSWER_MAX)?, side(self.provider));
         let document = self.post(&client, &self.hook("answer"), &side.begins(ring))?;
         let Some(dial) = side.read(&document) else { return Ok(Rung::NotConnected(document)) };
         let timeout = dial.timeout.map_or(TIMEOUT, Duration::from_secs);

@@ -9,7 +9,6 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context as _, ensure};
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
 use ringwell_config::{Cluster, Config, Database, Overrides, Reloaded, Site, load};
-use ringwell_core::PoolId;
 use ringwell_directory::{Directory, Fault, RingPool};
 use ringwell_node::disk::{Identity, OsFiles};
 use ringwell_node::{Check, Directories, Logs, Membership, Routes, disk, order_channel, step_back};
@@ -18,7 +17,7 @@ use ringwell_store::ONLY_NODE;
 use signal_hook::consts::SIGHUP;
 
 use crate::args::Serve;
-use crate::calls::{Running, pool_in_file, warn_of_unknown_pools};
+use crate::calls::{Running, pools_in_file, warn_of_destinations};
 use crate::directory::Following;
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::print::{counted, print_error};
@@ -80,7 +79,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     }
     prepare(&config.data, args.restored)?;
     warn(warn_of_cluster(&config, member.as_ref()));
-    warn(warnings(&config, &directory, |pool| Some(directory.pool(pool).is_some())));
+    warn(warnings(&config, &directory, Some(&directory)));
     let hashes = config.management.token_sha256.clone();
     let lookup_hashes = config.management.lookup_sha256.clone();
     let running = Arc::<OnceLock<Arc<Running>>>::default();
@@ -182,10 +181,9 @@ fn read_again(
         ringwell_config::reload(path, variable, flags, cores())?;
     warn(ignored.iter().map(|fault| format!("{fault}; what was read before stays in use")));
     reload_calls(running, &config).map_err(|fault| vec![fault])?;
-    let in_database = |pool| running.and_then(|calls| calls.has_pool(pool));
-    warn(warnings(&config, &directory, |pool| {
-        pool_in_file(&config, &directory, pool).or_else(|| in_database(pool))
-    }));
+    let in_database = running.and_then(|calls| calls.pools());
+    let pools = pools_in_file(&config, &directory).or(in_database.as_deref());
+    warn(warnings(&config, &directory, pools));
     Ok((config, directory))
 }
 
@@ -212,14 +210,11 @@ fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns warnings about settings that have no effect, or have a dangerous effect.
-fn warnings(
-    config: &Config,
-    directory: &Directory,
-    pool_exists: impl Fn(PoolId) -> Option<bool>,
-) -> Vec<String> {
+/// Returns warnings about settings that have no effect, or have a dangerous effect. `pools` are the
+/// pools that are served, if they are known.
+fn warnings(config: &Config, directory: &Directory, pools: Option<&Directory>) -> Vec<String> {
     let mut found = warn_of_sites(&config.sites, directory);
-    found.extend(warn_of_unknown_pools(config, pool_exists));
+    found.extend(pools.into_iter().flat_map(|pools| warn_of_destinations(config, pools)));
     found.extend(warn_of_slips());
     if config.management.token_variable_wins {
         found.push(TOKEN_VARIABLE.to_owned());
@@ -274,7 +269,7 @@ fn checked(
     if let Some(warning) = ringwell_node::disk::warn_of_mode(&config.data) {
         eprintln!("warning: {warning}");
     }
-    let of_config = warnings(config, directory, |pool| pool_in_file(config, directory, pool));
+    let of_config = warnings(config, directory, pools_in_file(config, directory));
     for warning in warn_of_cluster(config, member).into_iter().chain(of_config) {
         eprintln!("warning: {warning}");
     }

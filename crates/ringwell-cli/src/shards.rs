@@ -16,7 +16,7 @@ use ringwell_directory::BUCKETS;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api_client::{Access, ApiClient, ApiError, Url};
+use crate::api_client::{Access, ApiClient, ApiError, HEALTH_MAX, Url};
 use crate::print::{counted, print};
 use crate::table::WIDTH_MAX;
 
@@ -254,11 +254,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let text = match (json, toml) {
                 (true, _) => {
                     let mut json = overview.json.clone();
-                    json["states"] = json!(overview.states(&ApiClient::for_health()?));
+                    json["states"] = json!(overview.states(&ApiClient::without_token(HEALTH_MAX)?));
                     serde_json::to_string_pretty(&json)? + "\n"
                 }
                 (false, true) => overview.toml(),
-                (false, false) => overview.table(&overview.states(&ApiClient::for_health()?)),
+                (false, false) => {
+                    overview.table(&overview.states(&ApiClient::without_token(HEALTH_MAX)?))
+                }
             };
             print(text.as_bytes())
         }

@@ -569,19 +569,23 @@ fn a_demo_says_which_of_its_usual_addresses_are_busy() {
 }
 
 #[test]
-fn a_destination_for_a_missing_ring_pool_is_reported() {
+fn a_destination_for_a_missing_ring_pool_and_a_pool_without_one_are_reported() {
     let settings = "[calls]\nlisten = \"127.0.0.1:0\"\n[[calls.destination]]\n\
                     ring_pools = [1, 16]\nto = [\"+18005550199\"]\n";
-    let site = Site::new(vec![Pool::new(1, 5, LONG)], settings);
+    let site = Site::new(vec![Pool::new(1, 5, LONG), Pool::new(2, 5, LONG)], settings);
     let config = text(&site.config());
     let wanted = "calls.destination: ring_pools names pools that do not exist: 16;";
     let checked = run(&["serve", "--check", "--config", &config]);
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    let without = "no destination applies to the ring pools 2: their calls are not connected";
     assert!(stderr(&checked).contains(wanted), "{checked:?}");
+    assert!(stderr(&checked).contains(without), "{checked:?}");
     let examined = run(&["doctor", "--config", &config]);
     assert!(stdout(&examined).contains(wanted), "{examined:?}");
+    assert!(stdout(&examined).contains(without), "{examined:?}");
     let server = Server::start(site.serve(&[]));
     server.says(wanted);
+    server.says(without);
     // If pools are in a database, they may be created later, so there is no warning.
     let file = fs::read_to_string(&config).unwrap();
     let database = "[directory]\ndatabase = \"sqlite:directory.sqlite\"\n";

@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 use super::load::{ROWS, wrk_in_style};
 use super::machine::Machine;
 use super::server::{Demo, Programs, Server};
-use crate::shell::{cargo, is_installed, output, run, target_dir};
+use crate::shell::{cargo, is_installed, output, run, target_dir, with_commit};
 
 /// The name of this build, in places that otherwise name a cargo profile.
 pub(crate) const GUIDED: &str = "guided";
@@ -81,7 +81,7 @@ fn build(target: &str, dir: &Path, flags: &str) -> anyhow::Result<PathBuf> {
     let mut command = cargo();
     command.args(["build", "--locked", "-p", "ringwell-cli", "--features", "nats"]);
     command.args(["--profile", PROFILE, "--target", target, "--target-dir"]).arg(dir);
-    run(command.env("RUSTFLAGS", flags))?;
+    run(with_commit(command.env("RUSTFLAGS", flags))?)?;
     Ok(dir.join(target).join(PROFILE).join("ringwell"))
 }
 

@@ -18,7 +18,9 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 
 use crate::bench::{GUIDED, guided_program};
-use crate::shell::{cargo, is_installed, output, root, run as run_command, target_dir};
+use crate::shell::{
+    cargo, is_installed, output, root, run as run_command, target_dir, with_commit,
+};
 
 /// The static tarball to which the README links.
 const LINKED: &str = "ringwell-x86_64-linux-musl.tar.gz";
@@ -118,7 +120,7 @@ fn build(profile: &str, target: Option<&str>, smoke: bool) -> anyhow::Result<Pat
         command.args(["--target", target]);
         folder.push(target);
     }
-    run_command(&mut command)?;
+    run_command(with_commit(&mut command)?)?;
     Ok(folder.join(if profile == "dev" { "debug" } else { profile }).join("ringwell"))
 }
 

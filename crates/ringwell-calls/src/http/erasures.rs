@@ -92,11 +92,12 @@ async fn erase(service: &Service, whom: Whom) -> Result<Json<Value>, Problem> {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     }
     let log = service.log().clone();
-    let Erased { calls, allocations } =
+    let Erased { calls, others, allocations } =
         service.run(async move { log.erase(&whom, now()).await }).await??;
     // The log line does not identify the person.
     tracing::info!(
         calls,
+        others,
         allocations = allocations.len(),
         "erased a person's data from the call log"
     );
@@ -104,5 +105,5 @@ async fn erase(service: &Service, whom: Whom) -> Result<Json<Value>, Problem> {
         .iter()
         .map(|it| json!({ "number": it.number, "parameters": it.parameters }))
         .collect();
-    Ok(Json(json!({ "calls": calls, "allocations": shown })))
+    Ok(Json(json!({ "calls": calls, "others": others, "allocations": shown })))
 }

@@ -1,6 +1,7 @@
 //! Removes calls after their retention time. Erases the personal data of callers and visitors after
 //! a set time or on request.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use ringwell_core::Millis;
@@ -46,6 +47,9 @@ pub enum Whom {
 pub struct Erased {
     /// The count of redacted calls.
     pub calls: u64,
+    /// The count of other calls that lost the same visitor's parameters. Each of them was, or may
+    /// have been, a call by that visitor.
+    pub others: u64,
     /// The allocations whose parameters were in the log. The journal contains the parameters, too.
     pub allocations: Vec<ErasedAllocation>,
 }
@@ -137,6 +141,7 @@ impl Log {
             theirs.push((id, found.number.unwrap_or_default(), shown, is_own));
         }
         let mut erased = Erased::default();
+        let (mut own, mut changed) = (BTreeSet::new(), BTreeSet::new());
         for (id, number, shown, is_own) in theirs {
             for allocation in shown.iter().filter(|it| !it.parameters.is_empty()) {
                 let parameters = fingerprint(&allocation.parameters);
@@ -148,10 +153,12 @@ impl Log {
             let at: Vec<u64> = shown.iter().map(|it| it.allocated_ms).collect();
             if is_own {
                 redact_one(&mut tx, &id, now).await?;
-                erased.calls += 1;
+                own.insert(id);
             }
-            forget_in_others(&mut tx, &number, &at).await?;
+            changed.extend(forget_in_others(&mut tx, &number, &at).await?);
         }
+        erased.calls = own.len() as u64;
+        erased.others = changed.difference(&own).count() as u64;
         if let Whom::Caller(caller) = whom {
             blocks::forget(&mut tx, caller).await?;
         }
@@ -248,12 +255,12 @@ async fn redact_one(db: &mut AnyConnection, id: &str, now: Millis) -> Result<(),
 }
 
 /// Removes a visitor's parameters from the attributions of all calls to `number`. The visitor's
-/// allocations are those at the times `at`.
+/// allocations are those at the times `at`. Returns the ids of the calls that had parameters.
 async fn forget_in_others(
     db: &mut AnyConnection,
     number: &str,
     at: &[u64],
-) -> Result<(), LogError> {
+) -> Result<Vec<String>, LogError> {
     let mut ids: Vec<String> = Vec::new();
     for moment in at {
         let query = sqlx::query("SELECT id FROM calls WHERE number = $1 AND attribution LIKE $2");
@@ -262,6 +269,7 @@ async fn forget_in_others(
             ids.push(row.try_get(0)?);
         }
     }
+    let mut changed = Vec::new();
     for id in ids {
         let Some(mut found) = call(db, &id).await? else { continue };
         if !found.attribution.forget(at) {
@@ -271,8 +279,9 @@ async fn forget_in_others(
         let query = query.bind(text(&found.attribution)?).bind(id.clone());
         query.execute(&mut *db).await?;
         forget_in_events(db, &id, at).await?;
+        changed.push(id);
     }
-    Ok(())
+    Ok(changed)
 }
 
 /// Removes the parameters of the allocations at the times `at` from all events about `call`.

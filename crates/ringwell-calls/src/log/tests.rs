@@ -398,7 +398,7 @@ async fn an_erased_visitor_is_also_removed_where_others_may_have_called() {
     }
     let erased =
         log.erase(&Whom::Caller(Caller::read("+14155551234")), Millis(30_000)).await.unwrap();
-    assert_eq!(erased.calls, 1);
+    assert_eq!((erased.calls, erased.others), (1, 1));
     let other = log.call(&change("CA2", 20, EventKind::Started).id()).await.unwrap().unwrap();
     assert_eq!(other.call.caller, Caller::read("+14155550000"));
     let found = &other.call.attribution;

@@ -15,7 +15,8 @@ use crate::print::counted;
 pub(crate) const HELP: &str = "\
 Removes callers, their STIR verdicts and the visitors' parameters from the call log, its events \
 and pending webhooks. Webhooks that were already sent are not affected. Callers that are stored as \
-hashes are found too.
+hashes are found too. If other callers may have seen the same visitor's number, their calls lose \
+the visitor's parameters, too.
 
 The journal keeps the parameters of allocations for as long as journal.history_age, and those of \
 each number's newest allocation for longer. --journal-list appends the allocations of the erased \
@@ -90,6 +91,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let calls = counted(calls, "call");
     println!("{calls}, {}", counted(allocations.len() as u64, "allocation"));
+    let others = answer["others"].as_u64().unwrap_or_default();
+    if others > 0 {
+        println!("{} of other callers lost the same visitor's parameters", counted(others, "call"));
+    }
     if let Some((path, mut file)) = args.journal_list.as_ref().zip(list) {
         let lines = allocations.iter().fold(String::new(), |text, it| format!("{text}{it}\n"));
         let written = file.write_all(lines.as_bytes()).and_then(|()| file.sync_all());
