@@ -23,6 +23,8 @@ const DIGITS_MAX: usize = 15;
 /// The minimum number of digits in a complete number of any country. A pattern with fewer digits
 /// must be a prefix.
 const DIGITS_MIN: usize = 7;
+/// A prefix with fewer digits matches all callers of a large country, or of several.
+const NARROW_DIGITS_MIN: usize = 3;
 
 /// A pattern that callers are compared with, in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -76,6 +78,13 @@ impl Pattern {
             Caller::Sip(address) => Some(Self(plain(&address))),
             Caller::E164(_) | Caller::Withheld | Caller::Hash(_) => None,
         }
+    }
+
+    /// Whether the pattern matches so many callers that it may be a mistake.
+    #[must_use]
+    pub fn is_wide(&self) -> bool {
+        // The text also contains `+` and `*`.
+        self.0.ends_with('*') && self.0.len() < NARROW_DIGITS_MIN + 2
     }
 
     /// The pattern as text.

@@ -27,6 +27,9 @@ struct New {
     pool: Option<u64>,
     answer: Option<String>,
     note: Option<String>,
+    /// Whether to accept a prefix that matches all callers of a large country.
+    #[serde(default)]
+    wide: bool,
 }
 
 impl New {
@@ -37,6 +40,16 @@ impl New {
                     address, or withheld";
             Problem::bad_request(how)
         })?;
+        if caller.is_wide() && !self.wide {
+            return Err(Problem::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                format!(
+                    "caller: {} matches all callers of a large country or of several countries; \
+                     if you mean that, add \"wide\":true (`ringwell calls block --wide`)",
+                    caller.text()
+                ),
+            ));
+        }
         let answer = self.answer.as_deref().map_or(Some(Refusal::Rejected), Refusal::parse);
         let answer =
             answer.ok_or_else(|| Problem::bad_request("answer: must be reject or busy"))?;

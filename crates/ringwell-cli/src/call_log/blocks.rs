@@ -34,6 +34,9 @@ pub(crate) struct Add {
     /// A note, e.g. why the caller is blocked
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
+    /// Accept a prefix of one or two digits, which blocks all callers of a large country
+    #[arg(long)]
+    wide: bool,
     #[command(flatten)]
     access: Access,
 }
@@ -61,8 +64,12 @@ pub(crate) struct List {
 /// # Errors
 /// If the server cannot be reached, or refuses the request.
 pub(crate) fn add(args: &Add) -> anyhow::Result<ExitCode> {
-    let Add { caller, pool, answer, note, access } = args;
-    let body = json!({ "caller": caller, "pool": pool, "answer": answer, "note": note });
+    let Add { caller, pool, answer, note, wide, access } = args;
+    let mut body = json!({ "caller": caller, "pool": pool, "answer": answer, "note": note });
+    if *wide {
+        // Servers of earlier releases do not know this member.
+        body["wide"] = json!(true);
+    }
     let made = ApiClient::new(access)?.post(&access.url, "/v1/blocks", &body)?;
     print(format!("{}\n", text(&made["id"])).as_bytes())
 }

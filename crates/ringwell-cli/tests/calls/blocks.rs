@@ -63,6 +63,10 @@ fn a_blocked_caller_is_refused_and_logged_as_blocked_until_unblocked() {
     assert!(elsewhere.contains("pool: there is no ring pool 99"), "{elsewhere}");
     let unreadable = board.calls(&["block", "4155551234"]).unwrap_err();
     assert!(unreadable.contains("caller: must be a number"), "{unreadable}");
+    let wide = board.calls(&["block", "+1*"]).unwrap_err();
+    assert!(wide.contains("+1* matches all callers of a large country"), "{wide}");
+    board.calls(&["block", "+1*", "--wide"]).unwrap();
+    assert!(ring("CA7", "%2B14155550000").contains("<Reject"));
     assert_eq!(board.get("/v1/calls?robocall=300").status, 400);
 }
 
