@@ -13,7 +13,6 @@ use std::path::Path;
 /// when the test requires it.
 const CIRCLES: &[(&str, usize)] = &[
     ("ringwell-check", 3),
-    ("ringwell-cli", 9),
     ("ringwell-config", 2),
     ("ringwell-core", 2),
     ("ringwell-driver", 6),

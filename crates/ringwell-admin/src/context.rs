@@ -1,10 +1,8 @@
-//! The state that all handlers share, and the present time.
+//! The state that all handlers share.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringwell_config::Site;
-use ringwell_core::Millis;
 use ringwell_store::{Change, Store, StoreError};
 
 use crate::access::{Door, Visitor};
@@ -29,10 +27,4 @@ impl Context {
     pub(crate) fn configured_site(&self, key: &str) -> Option<Site> {
         self.live.configured_sites().into_iter().find(|site| site.key == key)
     }
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn now() -> Millis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -34,7 +34,7 @@ use ringwell_directory::TokenHashes;
 use ringwell_store::Store;
 
 use access::Door;
-use context::{Context, now};
+use context::Context;
 pub use dashboard::Dashboard;
 pub use data_port::{DatabaseTokens, data_port, whole_bodies};
 pub use gate::Recognized;
@@ -44,6 +44,7 @@ pub use holders::{holders, keep_alives};
 pub use loads::SharedLoads;
 pub use problem::NO_SUCH_PATH;
 use problem::Problem;
+use ringwell_calls::clock::now;
 pub use running_server::{Later, PoolLoad, PoolState, RunningServer};
 pub use v1::openapi;
 

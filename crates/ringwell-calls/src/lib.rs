@@ -9,7 +9,7 @@ pub mod attribution;
 pub mod block;
 pub mod call;
 pub mod caller;
-mod clock;
+pub mod clock;
 pub mod confidence;
 pub mod digest;
 pub mod form;

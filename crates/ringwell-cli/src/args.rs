@@ -2,22 +2,13 @@
 //!
 //! Defines names, defaults and help texts. Does not run the commands.
 
-use std::path::PathBuf;
-use std::sync::LazyLock;
-use std::time::Duration;
-
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use clap_complete::Shell;
-use ringwell_config::{
-    DEMO_NUMBERS, DEMO_POOLS, Durability, Listen, LogFormat, Overrides, parse_deadline,
-    parse_lifetime, parse_shards,
-};
-use ringwell_core::Millis;
 
+use crate::version::VERSION;
 use crate::{
-    backup, call_log, check, doctor, haproxy, journal, load, plan, pools, restore, shards,
-    simulate, sites, snippet, test_call, top, ui, webhooks,
+    backup, call_log, check, demo, doctor, haproxy, journal, load, plan, pools, restore, serve,
+    shards, simulate, sites, snippet, test_call, top, ui, webhooks,
 };
 
 const AFTER_HELP: &str = "\
@@ -70,12 +61,6 @@ Examples:
   ringwell man | man -l -
   ringwell man >/usr/local/share/man/man1/ringwell.1";
 
-/// The version and, in packages, the commit.
-pub(crate) static VERSION: LazyLock<String> = LazyLock::new(|| {
-    let commit = ringwell_admin::COMMIT.map(|commit| format!(" ({commit})"));
-    env!("CARGO_PKG_VERSION").to_owned() + &commit.unwrap_or_default()
-});
-
 /// Ring Pool API server: gives each visitor a phone number and records who received it.
 #[derive(Debug, Parser)]
 #[command(name = "ringwell", version = &**VERSION, after_help = AFTER_HELP, max_term_width = 100)]
@@ -89,7 +74,7 @@ pub(crate) struct Ringwell {
 pub(crate) enum Command {
     /// Create sample ring pools and serve them
     #[command(after_help = DEMO_HELP)]
-    Demo(Demo),
+    Demo(demo::Args),
     /// Calculate how many numbers a pool needs, or what machines a cluster needs
     #[command(after_help = plan::HELP)]
     Plan(Box<plan::Args>),
@@ -105,7 +90,7 @@ pub(crate) enum Command {
     Token,
     /// Serve the ring pools of a configuration
     #[command(after_help = SERVE_HELP)]
-    Serve(Serve),
+    Serve(serve::Args),
     /// Manage the ring pools of a running server that keeps them in a database
     #[command(after_help = pools::HELP)]
     Pools(Box<pools::Args>),
@@ -160,107 +145,4 @@ pub(crate) enum Command {
     /// Print the manual page, in roff
     #[command(after_help = MAN_HELP)]
     Man,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Serve {
-    /// The configuration, a TOML file
-    #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
-    pub(crate) config: PathBuf,
-    /// Only check the configuration and print its faults
-    #[arg(long)]
-    pub(crate) check: bool,
-    /// Data directory for journals and snapshots
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data: Option<PathBuf>,
-    /// The data directory was restored from a copy: hand out only overflow numbers until the
-    /// longest lifetime of any ring pool has passed. Use this flag for one start only;
-    /// `ringwell restore` does not need it
-    #[arg(long)]
-    pub(crate) restored: bool,
-    /// The cluster file, which lists this server's node and its shards
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "RINGWELL_CLUSTER",
-        requires = "node",
-        conflicts_with = "shards"
-    )]
-    pub(crate) cluster: Option<PathBuf>,
-    /// Name of this server's node in the cluster
-    #[arg(long, value_name = "NAME", env = "RINGWELL_NODE", requires = "cluster")]
-    pub(crate) node: Option<String>,
-    #[command(flatten)]
-    pub(crate) server: Server,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Demo {
-    /// Data directory for journals, snapshots, the list of pools and the management token [default:
-    /// ./demo-data]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data: Option<PathBuf>,
-    /// Number of ring pools, up to 1,000,000
-    #[arg(long, value_name = "N", default_value_t = DEMO_POOLS, value_parser = count)]
-    pub(crate) pools: u32,
-    /// Numbers in each pool, up to 100,000
-    #[arg(long, value_name = "N", default_value_t = DEMO_NUMBERS, value_parser = count)]
-    pub(crate) numbers: u32,
-    /// Guaranteed lifetime of an allocation
-    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
-    pub(crate) lifetime: Millis,
-    #[command(flatten)]
-    pub(crate) server: Server,
-}
-
-/// Flags that `serve` and `demo` share.
-#[derive(Debug, Args)]
-pub(crate) struct Server {
-    /// Address to listen on: HOST:PORT or unix:PATH; may be repeated
-    #[arg(long, value_name = "ADDRESS", value_parser = str::parse::<Listen>)]
-    listen: Vec<Listen>,
-    /// Number of shards; 0 for one per core
-    #[arg(long, value_name = "N", value_parser = parse_shards)]
-    shards: Option<u16>,
-    /// Where an allocation is stored before the answer is sent: with `disk`, it survives a power
-    /// cut; with `os`, it survives a crash of the process
-    #[arg(long, value_name = "WHERE", value_parser = durability())]
-    durability: Option<Durability>,
-    /// Deadline for answering a batch, e.g. 100ms; rows without a number by then get overflow
-    /// numbers
-    #[arg(long, value_name = "DURATION", value_parser = parse_deadline)]
-    deadline: Option<Duration>,
-    /// Log format: auto is text on a terminal and JSON otherwise
-    #[arg(long, value_name = "FORMAT", value_parser = log_format())]
-    log_format: Option<LogFormat>,
-}
-
-impl Server {
-    /// Returns the flags as settings that take precedence over all other sources.
-    pub(crate) fn overrides(self, data: Option<PathBuf>) -> Overrides {
-        Overrides {
-            data,
-            listen: (!self.listen.is_empty()).then_some(self.listen),
-            shards: self.shards,
-            durability: self.durability,
-            deadline: self.deadline,
-            log_format: self.log_format,
-            ..Overrides::default()
-        }
-    }
-}
-
-/// Parses a count of pools or of numbers for the demo. The maximum of each count depends on the
-/// other count, so it is checked later.
-fn count(text: &str) -> Result<u32, &'static str> {
-    text.parse().ok().filter(|count| *count > 0).ok_or("must be a whole number above 0")
-}
-
-/// Returns a parser for the names of durabilities.
-pub(crate) fn durability() -> impl TypedValueParser<Value = Durability> {
-    PossibleValuesParser::new(["disk", "os", "memory"]).try_map(|text| text.parse::<Durability>())
-}
-
-fn log_format() -> impl TypedValueParser<Value = LogFormat> {
-    PossibleValuesParser::new(["auto", "text", "json"]).try_map(|text| text.parse::<LogFormat>())
 }

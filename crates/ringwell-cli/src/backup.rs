@@ -18,12 +18,12 @@ use ringwell_node::disk::{create_directory, replaced_journal};
 use ringwell_store::{StoreError, check_sqlite, copy_sqlite, file_exists};
 use serde::{Deserialize, Serialize};
 
-use crate::calls;
+use crate::data_files;
 use crate::environment::{cores, variable};
+use crate::faults::show_of_file;
 use crate::journal::{BACKUP_LIST as LIST, verify_directory};
 use crate::print::print;
 use crate::progress::Progress;
-use crate::serve::show_of_file;
 use crate::usage::WrongUsage;
 
 pub(crate) const HELP: &str = "\
@@ -42,14 +42,14 @@ Examples:
   ringwell backup --verify /backup/ringwell-2026-11-22";
 
 /// The databases in a backup: the directory of ring pools, and the call log.
-pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", calls::FILE];
+pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", data_files::CALLS];
 
 /// Small files of a data directory that are copied if they exist. The reports of calls that are not
 /// in the call log yet are copied before the call log, so that each report is in at least one of
 /// the two copies.
 const SMALL: [&str; 8] = [
-    calls::WAITING,
-    calls::UNREAD,
+    data_files::WAITING,
+    data_files::UNREAD,
     "cluster-map.json",
     "gaps.json",
     "lifetimes.json",
@@ -190,14 +190,15 @@ pub(crate) fn sources(
             "set --config to the server's configuration, or --data to its data directory; --help \
              shows examples",
         ))?;
-        let calls = Database::File(data.join(calls::FILE));
+        let calls = Database::File(data.join(data_files::CALLS));
         return Ok(Ok(Sources { data, databases: [None, Some(calls)] }));
     };
     let flags = Overrides { data, ..Overrides::default() };
     Ok(match load(path, variable, flags, cores()) {
         Ok((config, _)) => {
             let calls = config.calls.and_then(|calls| calls.database);
-            let calls = calls.unwrap_or_else(|| Database::File(config.data.join(calls::FILE)));
+            let calls =
+                calls.unwrap_or_else(|| Database::File(config.data.join(data_files::CALLS)));
             Ok(Sources { data: config.data, databases: [config.database, Some(calls)] })
         }
         Err(faults) => Err(show_of_file(&faults, path)),
@@ -246,11 +247,11 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
     for (name, database) in DATABASES.into_iter().zip(databases) {
         // The call log exists only once a server has recorded calls.
         if let Some(Database::File(path)) = database
-            && (file_exists(path)? || name != calls::FILE)
+            && (file_exists(path)? || name != data_files::CALLS)
         {
             let copied = runtime.block_on(copy_sqlite(path, &to.join(name)));
             copied.map_err(|error| match error {
-                StoreError::File(fault) if name == calls::FILE => anyhow!(fault.of_calls()),
+                StoreError::File(fault) if name == data_files::CALLS => anyhow!(fault.of_calls()),
                 error => anyhow!(error).context(format!("cannot copy {}", path.display())),
             })?;
         }

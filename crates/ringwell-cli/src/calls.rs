@@ -4,7 +4,6 @@
 //! Connects the service to the node: the service queries the node for the holder of a number, and
 //! the node's management API serves the service's paths.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -13,7 +12,7 @@ use anyhow::Context;
 use axum::Router;
 use ringwell_calls::http::{self, Tokens};
 use ringwell_calls::{FoundKeepAlives, HolderError, Holders, Log, Numbers, Service, Serving};
-use ringwell_config::{Calls, Config, Database, DestinationRule, Listen};
+use ringwell_config::{Calls, Config, Database, Listen};
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::{Directory, Fault, TokenHashes};
 use ringwell_node::{Handle, step_back, try_bind};
@@ -21,25 +20,15 @@ use ringwell_store::Location;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{oneshot, watch};
 
+use crate::background::behind_the_shards;
+use crate::data_files::WAITING;
 use crate::database_lock::{CALL_LOG, claim_for_server, usual_call_log};
-use crate::directory::behind_the_shards;
 use crate::listener::{Listener, cannot_listen};
 
 /// The listener's name, and the setting that contains its address.
 const PLACE: (&str, &str) = ("calls", "calls.listen");
 /// The maximum number of open connections from providers.
 const CONNECTIONS_MAX: usize = 2_048;
-/// The maximum number of pools that a warning lists.
-const POOLS_SHOWN: usize = 20;
-/// The name of the call log's file in the data directory.
-pub(crate) const FILE: &str = "calls.sqlite";
-
-/// The name of a file in the data directory: it contains reports that are not in the call log yet.
-pub(crate) const WAITING: &str = "calls-waiting.jsonl";
-
-/// The name of the file that receives unreadable lines of [`WAITING`].
-pub(crate) const UNREAD: &str = "calls-waiting.unread";
-
 /// The call service, running on its own thread.
 pub(crate) struct Running {
     service: Service,
@@ -227,57 +216,6 @@ impl Running {
             tracing::error!("the thread that handles calls panicked");
         }
     }
-}
-
-/// Returns the pools in the configuration's files, or `None` if the pools are in a database.
-pub(crate) fn pools_in_file<'a>(config: &Config, of_file: &'a Directory) -> Option<&'a Directory> {
-    config.database.is_none().then_some(of_file)
-}
-
-/// Returns warnings about destinations for ring pools that do not exist, and about ring pools
-/// without a destination. These are not faults, because the pools or destinations may be added
-/// later.
-pub(crate) fn warn_of_destinations(config: &Config, pools: &Directory) -> Vec<String> {
-    let Some(calls) = &config.calls else { return Vec::new() };
-    let named: BTreeSet<PoolId> =
-        calls.destinations.iter().flat_map(|rule| rule.ring_pools.iter().copied()).collect();
-    let unknown = named.iter().copied().filter(|pool| pools.pool(*pool).is_none());
-    let unknown = listed(unknown).map(|unknown| {
-        format!(
-            "calls.destination: ring_pools names pools that do not exist: {unknown}; the \
-             destination has no effect for these pools until they are created"
-        )
-    });
-    let numbers = calls.destinations.iter().flat_map(|rule| &rule.numbers);
-    let of_numbers: BTreeSet<PoolId> = numbers
-        .filter_map(|number| pools.pool_by_number(PromoNumber::parse(number).ok()?))
-        .collect();
-    let is_default = |rule: &DestinationRule| rule.ring_pools.is_empty() && rule.numbers.is_empty();
-    // Without any rule, a program or the provider decides where calls go.
-    let are_all_connected = calls.destinations.is_empty()
-        || calls.routing.is_some()
-        || calls.destinations.iter().any(is_default);
-    let without = pools
-        .pools()
-        .map(|pool| pool.id())
-        .filter(|pool| !are_all_connected && !named.contains(pool) && !of_numbers.contains(pool));
-    let without = listed(without).map(|without| {
-        format!(
-            "calls.destination: no destination applies to the ring pools {without}: their calls \
-             are not connected. Add destinations for them, or a default one, which sets neither \
-             numbers nor ring_pools"
-        )
-    });
-    unknown.into_iter().chain(without).collect()
-}
-
-/// Lists the first pools. `None` if there are none.
-fn listed(pools: impl Iterator<Item = PoolId>) -> Option<String> {
-    let pools: Vec<PoolId> = pools.collect();
-    let shown: Vec<String> = pools.iter().take(POOLS_SHOWN).map(ToString::to_string).collect();
-    let more = pools.len().saturating_sub(POOLS_SHOWN);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    (!shown.is_empty()).then(|| shown.join(", ") + &more)
 }
 
 fn run(

@@ -13,14 +13,14 @@ use ringwell_config::{Config, Database};
 use ringwell_directory::Fault;
 use ringwell_store::{FileFault, examine, file_exists, lock_of, place};
 
-use crate::calls;
+use crate::data_files;
 
 /// The term that messages use for the call database.
 pub(crate) const CALL_LOG: &str = "call log";
 
 /// Returns the default path of the call log, which is in the data directory.
 pub(crate) fn usual_call_log(config: &Config) -> PathBuf {
-    config.data.join(calls::FILE)
+    config.data.join(data_files::CALLS)
 }
 
 /// Returns the database files of a configuration, each with the name of its setting: first the file

@@ -5,36 +5,41 @@
 //! kept, so that commands printed by an earlier run still work. Invariant: if there are extra pools
 //! for `ringwell load`, it uses no numbers from the pools for manual trials.
 
+mod files;
+mod front;
 mod inbox;
 mod introduction;
 mod phone;
 mod shop;
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
-use ringwell_config::{Calls, Config, DEMO_LIST, Listen, Overrides, demo_pools, write_demo_csv};
+use ringwell_admin::DatabaseTokens;
+use ringwell_config::{
+    Config, DEMO_LIST, DEMO_NUMBERS, DEMO_POOLS, Overrides, demo_pools, parse_lifetime,
+    write_demo_csv,
+};
 use ringwell_core::Millis;
-use ringwell_directory::{Directory, Fault, RingPool, Token, TokenHashes};
+use ringwell_directory::{Directory, Fault, RingPool, Token};
 use ringwell_node::disk::{DataLock, LockError, ReadLock};
 use ringwell_node::{Directories, Routes};
 
+use self::files::write_whole;
+use self::front::Front;
 use self::introduction::{Introduction, Origin};
-use self::shop::Shop;
-use crate::args::Demo;
-use crate::calls::Running;
 use crate::environment::{cores, variable};
+use crate::faults::show;
+use crate::flags::Server;
 use crate::print::print_error;
-use crate::serve::{show, with_calls};
+use crate::serve::with_calls;
 use crate::usage::WRONG_USAGE;
-use crate::{logs, management, texts};
+use crate::{logs, token};
 
 /// The number of extra pools for `ringwell load`, in addition to the pools for manual trials.
 const LOAD_POOLS: u32 = 200;
@@ -55,13 +60,38 @@ const BRIEF: Millis = Millis(1000);
 /// before its first request.
 const SEGMENT_BYTES: u64 = 16 << 20;
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Data directory for journals, snapshots, the list of pools and the management token [default:
+    /// ./demo-data]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Number of ring pools, up to 1,000,000
+    #[arg(long, value_name = "N", default_value_t = DEMO_POOLS, value_parser = count)]
+    pools: u32,
+    /// Numbers in each pool, up to 100,000
+    #[arg(long, value_name = "N", default_value_t = DEMO_NUMBERS, value_parser = count)]
+    numbers: u32,
+    /// Guaranteed lifetime of an allocation
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
+    lifetime: Millis,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// Parses a count of pools or of numbers for the demo. The maximum of each count depends on the
+/// other count, so it is checked later.
+fn count(text: &str) -> Result<u32, &'static str> {
+    text.parse().ok().filter(|count| *count > 0).ok_or("must be a whole number above 0")
+}
+
 /// Creates or reuses the pools, prints requests to try, and serves the pools until a signal ends
 /// the program.
 ///
 /// # Errors
 /// If files cannot be written, or the server does not start or shut down properly. An impossible
 /// number of pools is reported as wrong usage.
-pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pools = match demo_pools(args.pools, args.numbers, args.lifetime) {
         Ok(pools) => pools,
         Err(error) => {
@@ -138,7 +168,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
 
 /// Builds the server's configuration from the defaults, then variables, then flags; later sources
 /// take precedence.
-fn settings(args: Demo) -> Result<Config, Vec<Fault>> {
+fn settings(args: Args) -> Result<Config, Vec<Fault>> {
     let mut config = Config::new(PathBuf::from("demo-data"), cores());
     config.journal.segment_bytes = SEGMENT_BYTES;
     // A demo has no proxy that needs time to notice the shutdown.
@@ -187,102 +217,6 @@ fn claim(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The visible parts of the demo: the dashboard, and a shop page on which each visitor sees a
-/// different number.
-struct Front {
-    dashboard: Dashboard,
-    /// The shop page, and the pool that its load slider uses. `None` if the demo has no pool for
-    /// the slider, or if the server's first address is not a TCP address.
-    shop: Option<(Shop, RingPool)>,
-    /// The URL that the user should open first.
-    url: String,
-    /// The listeners in addition to the server's.
-    also: Vec<Also>,
-}
-
-/// A listener of the demo in addition to the server's.
-struct Also {
-    name: &'static str,
-    address: String,
-    /// The listener's usual address, if another program uses it.
-    busy: Option<String>,
-}
-
-impl Also {
-    fn new(name: &'static str, address: String, usual: &Listen) -> Self {
-        let usual = usual.to_string();
-        let busy = (usual != address && !usual.ends_with(":0")).then_some(usual);
-        Self { name, address, busy }
-    }
-}
-
-impl Front {
-    /// Binds the addresses. `pools` contains the pool for the shop's number and the pool for the
-    /// shop's load slider.
-    fn open(
-        config: &mut Config,
-        token: &Token,
-        pools: Option<(RingPool, RingPool)>,
-    ) -> anyhow::Result<Self> {
-        let dashboard = Dashboard::new(SharedLoads::default());
-        let usual = config.management.address.clone();
-        let address = open_dashboard(config, &dashboard)?;
-        let at = format!("http://{address}");
-        let mut also = vec![Also::new("dashboard", address, &usual)];
-        let path = dashboard.login_path(token.hash()).unwrap_or_else(|| "/ui/".to_owned());
-        let is_tcp = |listen: &Listen| matches!(listen, Listen::Tcp { .. });
-        let pools = pools.filter(|_| config.listen.first().is_some_and(is_tcp));
-        let Some((first, busy)) = pools else {
-            return Ok(Self { dashboard, shop: None, url: at + &path, also });
-        };
-        let shop = Shop::open(&at, &busy)?;
-        also.push(Also::new("shop", shop.address().to_string(), &shop::usual_address()));
-        config.sites.push(shop.site(&first)?);
-        let code = path.split_once('#').map_or("", |(_, code)| code);
-        let url = format!("http://{}/#{code}", shop.address());
-        Ok(Self { dashboard, shop: Some((shop, busy)), url, also })
-    }
-
-    /// Starts accepting calls if the shop exists.
-    fn take_calls(&mut self, config: &Config) -> anyhow::Result<Option<Arc<Running>>> {
-        let Some((shop, _)) = &mut self.shop else { return Ok(None) };
-        let secret = texts::new_token()?;
-        let webhooks = shop.webhooks();
-        let settings = |port| {
-            let settings = phone::settings(secret.reveal(), port).map_err(anyhow::Error::msg)?;
-            anyhow::Ok(Calls { webhooks: webhooks.clone(), ..settings })
-        };
-        let usual = Calls::default().listen;
-        let port = if let Listen::Tcp { port, .. } = &usual { *port } else { 0 };
-        let start = |port| Running::start(&settings(port)?, config, TokenHashes::default());
-        let running = start(port).or_else(|_| start(0))?;
-        self.dashboard.attach_calls(running.service());
-        self.also.push(Also::new("calls", running.address().to_owned(), &usual));
-        phone::keep_settings(&config.data, running.address(), secret.reveal())?;
-        let phone = phone::phone(running.address(), secret.reveal());
-        shop.has(phone.map_err(anyhow::Error::msg)?, &running.service())?;
-        Ok(Some(running))
-    }
-
-    /// Serves the shop. The server already listens at `addresses`.
-    fn serve(self, addresses: &[String]) {
-        let Some(((shop, busy), address)) = self.shop.zip(addresses.first()) else { return };
-        if let Err(error) = shop.serve(address, &busy) {
-            tracing::warn!(%error, "the demo's shop could not be started");
-        }
-    }
-}
-
-/// Serves the dashboard at the address of the management API. If that address is in use, uses any
-/// free port on this machine. Returns the address.
-fn open_dashboard(config: &mut Config, dashboard: &Dashboard) -> anyhow::Result<String> {
-    if let Ok(address) = management::serve(config, dashboard) {
-        return Ok(address);
-    }
-    config.management.address = Listen::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
-    management::serve(config, dashboard)
-}
-
 /// Returns the pool that the shop's load slider uses, which is the last pool.
 fn busy_pool(pools: u32, numbers: u32) -> Option<RingPool> {
     let last = pools.saturating_add(LOAD_POOLS).saturating_add(1);
@@ -291,7 +225,7 @@ fn busy_pool(pools: u32, numbers: u32) -> Option<RingPool> {
 
 /// Returns the extra pools for `ringwell load`. There are none if the demo's own pools have enough
 /// free numbers for the load, or if no numbers are left for extra pools.
-fn load_pools(args: &Demo) -> Vec<RingPool> {
+fn load_pools(args: &Args) -> Vec<RingPool> {
     if args.lifetime <= BRIEF {
         return Vec::new();
     }
@@ -323,28 +257,10 @@ fn keep_token(path: &Path) -> anyhow::Result<Token> {
             }
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let token = texts::new_token()?;
+            let token = token::new_token()?;
             write_whole(path, 0o600, |out| writeln!(out, "{}", token.reveal()))?;
             Ok(token)
         }
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
-}
-
-/// Writes a file atomically: after a crash, it contains either the old or the new contents.
-fn write_whole(
-    path: &Path,
-    mode: u32,
-    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> anyhow::Result<()> {
-    let new = path.with_extension("new");
-    let attempt = || -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(mode);
-        let mut out = BufWriter::new(options.open(&new)?);
-        write(&mut out)?;
-        out.into_inner()?.sync_all()?;
-        fs::rename(&new, path)
-    };
-    attempt().with_context(|| format!("cannot write {}", path.display()))
 }

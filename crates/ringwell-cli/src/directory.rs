@@ -9,17 +9,18 @@ mod follow;
 mod growth;
 mod journals;
 mod server;
+mod sites;
 
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Context;
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
+use ringwell_calls::clock::now;
 use ringwell_config::{Config, Database, Site};
-use ringwell_core::Millis;
 use ringwell_directory::RingPool;
 use ringwell_node::disk::create_directory;
 use ringwell_node::{RunningNode, step_back};
@@ -31,6 +32,8 @@ use self::follow::Follower;
 use self::growth::Grower;
 use self::journals::Naming;
 use self::server::Server;
+use self::sites::together;
+use crate::background::behind_the_shards;
 use crate::database_lock::claim_for_server;
 use crate::listener::CONNECTIONS_MAX;
 use crate::management;
@@ -146,16 +149,6 @@ fn explained(database: &Database, error: StoreError) -> anyhow::Error {
     }
 }
 
-/// Merges the web sites of the configuration with those of the database. The database takes
-/// precedence.
-fn together(of_file: &[Site], mut of_database: Vec<Site>) -> Vec<Site> {
-    let only_in_file =
-        of_file.iter().filter(|site| !of_database.iter().any(|other| other.key == site.key));
-    let only_in_file: Vec<_> = only_in_file.cloned().collect();
-    of_database.extend(only_in_file);
-    of_database
-}
-
 async fn import(store: &Store, of_file: &[RingPool]) -> Result<(), StoreError> {
     let who = "ringwell: configuration";
     if !of_file.is_empty() && store.import_once(who, now(), of_file, &Scope::of_file()).await? {
@@ -254,22 +247,4 @@ impl Following {
             tracing::error!("the thread that applies changes to ring pools panicked");
         }
     }
-}
-
-/// Runs `work` on a thread with a lower priority than the shards. The threads that `work` starts
-/// inherit the priority. SQLite's threads exist as long as their connections.
-pub(crate) fn behind_the_shards<T: Send>(work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
-    let done = thread::scope(|scope| {
-        let work = scope.spawn(|| {
-            step_back();
-            work()
-        });
-        work.join()
-    });
-    done.map_err(|_| anyhow::anyhow!("the thread that opens the database panicked"))
-}
-
-fn now() -> Millis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -27,13 +27,15 @@ use ringwell_store::file_exists;
 use rustix::process::{Resource, getrlimit};
 
 use crate::api_client::{ApiClient, HEALTH_MAX, Url};
-use crate::args::{VERSION, durability};
-use crate::calls::{pools_in_file, warn_of_destinations};
+use crate::configuration::{TOKEN_VARIABLE, pools_of};
+use crate::configuration::{pools_in_file, warn_of_destinations};
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
+use crate::faults::{NAME_CONFIG, is_file};
+use crate::flags::durability;
 use crate::journal::erase::INTENT;
 use crate::print::{counted, print};
 use crate::restore;
-use crate::serve::{NAME_CONFIG, TOKEN_VARIABLE, is_file, pools_of};
+use crate::version::VERSION;
 
 use findings::{Finding, Findings, Grade};
 

@@ -13,8 +13,8 @@ use ringwell_config::{ClusterMap, ClusterNode, Config, Listen, Overrides, load};
 use ringwell_directory::Fault;
 
 use crate::environment::{cores, variable};
+use crate::faults::{NAME_CLUSTER, show_with_advice};
 use crate::print::print;
-use crate::serve::{NAME_CLUSTER, show_with_advice};
 
 pub(crate) const HELP: &str = "\
 Examples:

@@ -5,15 +5,20 @@
 
 mod api_client;
 mod args;
+mod background;
 mod backup;
 mod call_log;
 mod calls;
 mod check;
+mod configuration;
+mod data_files;
 mod database_lock;
 mod demo;
 mod directory;
 mod doctor;
 mod environment;
+mod faults;
+mod flags;
 mod haproxy;
 mod journal;
 mod listener;
@@ -36,9 +41,11 @@ mod snippet;
 mod table;
 mod test_call;
 mod texts;
+mod token;
 mod top;
 mod ui;
 mod usage;
+mod version;
 mod webhooks;
 
 use std::io;
@@ -74,7 +81,7 @@ fn main() -> ExitCode {
         Command::Calls(args) => call_log::run(&args),
         Command::Webhooks(args) => webhooks::run(&args),
         Command::Ui(args) => ui::run(&args),
-        Command::Token => texts::token(),
+        Command::Token => token::run(),
         Command::Completions { shell } => texts::completions(shell),
         Command::Man => texts::man(),
     };

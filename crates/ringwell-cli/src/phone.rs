@@ -9,6 +9,7 @@ mod bandwidth;
 mod generic;
 mod markup;
 mod plivo;
+mod side;
 mod sign;
 mod twilio;
 mod vonage;
@@ -20,44 +21,15 @@ use anyhow::{Context, ensure};
 use hyper::{Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ringwell_config::CallProvider;
-use serde_json::Value;
 
-use crate::api_client::{ApiClient, Url};
+use self::side::{Body, Side, Step};
+pub(crate) use self::side::{Phone, Ring};
+use crate::api_client::ApiClient;
 
 /// The time for which providers wait for an answer; Twilio waits the longest.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// The maximum ringing time of a destination if the server's document sets none.
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A telephone that belongs to a provider's account, with the address and the secret for the
-/// account's webhooks.
-#[derive(Clone)]
-pub(crate) struct Phone {
-    /// The server's address for webhooks.
-    pub(crate) url: Url,
-    /// The provider to simulate.
-    pub(crate) provider: CallProvider,
-    /// The account's name.
-    pub(crate) account: String,
-    /// The URL at which the provider would reach the server. Signatures cover it.
-    pub(crate) public_url: String,
-    /// The secret that signs requests. For Telnyx, the private key.
-    pub(crate) secret: Vec<u8>,
-}
-
-/// A call to make.
-pub(crate) struct Ring<'a> {
-    /// The provider's id for the call.
-    pub(crate) id: &'a str,
-    /// The caller.
-    pub(crate) from: &'a str,
-    /// The called number.
-    pub(crate) to: &'a str,
-    /// The time for which the destination rings before it answers.
-    pub(crate) answer_after: Duration,
-    /// The duration of the conversation.
-    pub(crate) talk: Duration,
-}
 
 /// The outcome of a call.
 pub(crate) enum Rung {
@@ -67,51 +39,6 @@ pub(crate) enum Rung {
     NoAnswer,
     /// The server's document names no destination for the caller.
     NotConnected(String),
-}
-
-/// The body of a request.
-enum Body {
-    Form(Vec<(&'static str, String)>),
-    Json(Value),
-}
-
-/// The contents of a document that connects the caller.
-struct Dial {
-    destination: String,
-    /// The maximum ringing time, in seconds.
-    timeout: Option<u64>,
-    /// The URL for reports about the destination.
-    status: Option<String>,
-    /// The URL to which the end of the destination's leg is reported.
-    action: Option<String>,
-}
-
-/// An event of a call that a provider reports.
-#[derive(Clone, Copy)]
-enum Step {
-    /// The destination rings.
-    Ringing,
-    /// The destination answered.
-    Answered,
-    /// The parties talked for this long and hung up.
-    Completed(Duration),
-    /// The destination did not answer in time.
-    NoAnswer,
-}
-
-/// A report: its target (a URL, or the name of one of the account's hooks) and its body.
-type Report = (String, Body);
-
-/// The provider's side of a call.
-trait Side {
-    /// Returns the body of the first request about the call.
-    fn begins(&self, ring: &Ring<'_>) -> Body;
-
-    /// Reads the server's document. Returns `None` if it names no destination.
-    fn read(&self, document: &str) -> Option<Dial>;
-
-    /// Returns the requests that the provider sends for the event `step`, in order.
-    fn reports(&self, ring: &Ring<'_>, dial: &Dial, step: Step) -> Vec<Report>;
 }
 
 const fn side(provider: CallProvider) -> &'static dyn Side {

@@ -11,8 +11,9 @@ mod networks;
 mod numbers;
 mod purchases;
 pub(crate) mod server;
-pub(crate) mod show;
+mod show;
 mod tokens;
+pub(crate) mod values;
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
@@ -24,9 +25,9 @@ use ringwell_core::{NumberRange, PromoNumber};
 use serde_json::{Value, json};
 
 use self::server::{Management, Server};
+use self::values::text;
 use crate::plan::parse_share;
-use crate::print::print;
-use crate::table;
+use crate::print::say;
 
 pub(crate) const HELP: &str = "\
 Manages the pools of a server whose configuration sets `database` under [directory]. Set --url to \
@@ -188,46 +189,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Prints an answer, either as received or as text.
-pub(crate) fn say(
-    json: bool,
-    answer: &Value,
-    text: impl FnOnce() -> String,
-) -> anyhow::Result<ExitCode> {
-    let text = if json { serde_json::to_string_pretty(answer)? + "\n" } else { text() };
-    print(text.as_bytes())
-}
-
 fn resize(server: &Server, id: u64, size: u32, json: bool) -> anyhow::Result<ExitCode> {
     let pool = server.get(&format!("/v1/pools/{id}"))?;
     server.change(&Method::PUT, &server::published(&pool), &json!({ "max_pool_size": size }))?;
     let pool = show::pool(server, id)?;
     let _ = say(json, &pool, || {
-        let text = show::counted(&pool);
+        let numbers = show::counted(&pool);
         format!(
-            "the maximum size of ring pool {id} is now {}; the pool contains {text}\n",
-            show::text(&pool, "max_pool_size")
+            "the maximum size of ring pool {id} is now {}; the pool contains {numbers}\n",
+            text(&pool, "max_pool_size")
         )
     })?;
-    Ok(filled(&pool))
-}
-
-/// Returns a failure and prints advice if the inventory could not fill the pool to its maximum
-/// size.
-fn filled(pool: &Value) -> ExitCode {
-    let size = pool["max_pool_size"].as_u64().unwrap_or_default();
-    let missing = size.saturating_sub(show::count(pool));
-    // A pool without `fill_immediately` draws its numbers later, when it needs them.
-    if missing == 0 || pool["fill_immediately"] != true {
-        return ExitCode::SUCCESS;
-    }
-    let id = show::text(pool, "id");
-    let numbers = numbers::counted(&missing.into());
-    eprintln!(
-        "The inventory has no more numbers for ring pool {id}, which lacks {numbers}: add numbers \
-            with `ringwell pools add-numbers {id} RANGE`"
-    );
-    ExitCode::FAILURE
+    Ok(show::filled(&pool))
 }
 
 fn rotate_key(server: &Server, id: u64, replace: bool, json: bool) -> anyhow::Result<ExitCode> {
@@ -248,7 +221,7 @@ fn rotate_key(server: &Server, id: u64, replace: bool, json: bool) -> anyhow::Re
         "New key of ring pool {id}; the previous key stays valid until you run `ringwell pools \
             rotate-key {id} --end`:"
     );
-    say(json, &answer, || format!("{}\n", show::text(&answer, "ring_pool_key")))
+    say(json, &answer, || format!("{}\n", text(&answer, "ring_pool_key")))
 }
 
 fn end_key(server: &Server, id: u64, json: bool) -> anyhow::Result<ExitCode> {
@@ -265,7 +238,7 @@ fn remove(server: &Server, id: u64, yes: bool, json: bool) -> anyhow::Result<Exi
             can_ask,
             "cannot ask for confirmation without a terminal: pass --yes to remove ring pool {id}"
         );
-        let (name, numbers) = (show::text(&pool, "name"), show::counted(&pool));
+        let (name, numbers) = (text(&pool, "name"), show::counted(&pool));
         eprint!("Remove ring pool {id}, {name}, with {numbers}? [y/N] ");
         io::stderr().flush()?;
         let mut answer = String::new();

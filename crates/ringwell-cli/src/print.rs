@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use serde_json::Value;
+
 /// Writes to stdout.
 pub(crate) fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
     match io::stdout().lock().write_all(text) {
@@ -26,4 +28,14 @@ pub(crate) fn print_note(text: impl Display) {
 /// Formats a count, such as `1 call` or `2 calls`.
 pub(crate) fn counted(count: u64, of: &str) -> String {
     format!("{count} {of}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Prints an answer, either as received or as text.
+pub(crate) fn say(
+    json: bool,
+    answer: &Value,
+    text: impl FnOnce() -> String,
+) -> anyhow::Result<ExitCode> {
+    let text = if json { serde_json::to_string_pretty(answer)? + "\n" } else { text() };
+    print(text.as_bytes())
 }

@@ -6,37 +6,64 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
 use ringwell_config::{Cluster, Config, Database, Overrides, Reloaded, Site, load};
 use ringwell_directory::{Directory, Fault, RingPool};
-use ringwell_node::disk::{Identity, OsFiles};
 use ringwell_node::{Check, Directories, Logs, Membership, Routes, disk, order_channel, step_back};
 use ringwell_node::{check_free, warn_of_validity};
 use ringwell_store::ONLY_NODE;
 use signal_hook::consts::SIGHUP;
 
-use crate::args::Serve;
-use crate::calls::{Running, pools_in_file, warn_of_destinations};
+use crate::calls::Running;
+use crate::configuration::{
+    TOKEN_VARIABLE, has_no_journals_in_files, pools_in_file, pools_of, warn_of_destinations,
+};
 use crate::directory::Following;
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
-use crate::print::{counted, print_error};
+use crate::faults::{NAME_CLUSTER, show, show_of_file, show_with_advice};
+use crate::flags::Server;
+use crate::print::print_error;
 use crate::{database_lock, directory, journal, logs, management, restore};
 
-/// The maximum number of faults that are printed. More would be too many to read at once.
-const FAULTS_SHOWN_MAX: usize = 100;
-
-/// The warning if the environment variable and the configuration set different token hashes.
-pub(crate) const TOKEN_VARIABLE: &str = "the variable RINGWELL_TOKEN_SHA256 overrides \
-    management.token_sha256 of the configuration: remove the variable (the package sets it in \
-    /etc/ringwell/environment) and restart";
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration, a TOML file
+    #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
+    config: PathBuf,
+    /// Only check the configuration and print its faults
+    #[arg(long)]
+    check: bool,
+    /// Data directory for journals and snapshots
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// The data directory was restored from a copy: hand out only overflow numbers until the
+    /// longest lifetime of any ring pool has passed. Use this flag for one start only;
+    /// `ringwell restore` does not need it
+    #[arg(long)]
+    restored: bool,
+    /// The cluster file, which lists this server's node and its shards
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "RINGWELL_CLUSTER",
+        requires = "node",
+        conflicts_with = "shards"
+    )]
+    cluster: Option<PathBuf>,
+    /// Name of this server's node in the cluster
+    #[arg(long, value_name = "NAME", env = "RINGWELL_NODE", requires = "cluster")]
+    node: Option<String>,
+    #[command(flatten)]
+    server: Server,
+}
 
 /// Serves until a signal ends the program, or only checks the configuration.
 ///
 /// # Errors
 /// If the server cannot start, or fails. Faults in the configuration are printed and not returned
 /// as an error.
-pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     check_variables()?;
     let (hung_up, flags) = (survive_hang_ups()?, args.server.overrides(args.data));
     let (mut config, mut directory) = match read(&args.config, flags.clone()) {
@@ -277,18 +304,6 @@ fn checked(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a short description of the ring pools of a configuration.
-pub(crate) fn pools_of(config: &Config, directory: &Directory) -> String {
-    let (pools, numbers) = (directory.pool_count() as u64, directory.number_count());
-    let listed = format!("{}, {}", counted(pools, "pool"), counted(numbers, "number"));
-    match (pools, &config.database, &config.application) {
-        (0, Some(_), _) => "the ring pools are in the database".to_owned(),
-        (_, Some(_), _) => format!("{listed}, imported if the database has no ring pools"),
-        (0, None, Some(_)) => "the ring pools come from the application".to_owned(),
-        (_, None, _) => listed,
-    }
-}
-
 /// Serves ring pools, and accepts calls if the configuration has a `[calls]` section.
 fn serve(
     config: Config,
@@ -348,21 +363,6 @@ fn check_engine(config: &Config) -> anyhow::Result<()> {
     }
 }
 
-/// Checks, for replicated journals, that the data directory contains no journals in files. The
-/// replicated journals would begin empty, so all allocations would be forgotten.
-pub(crate) fn has_no_journals_in_files(data: &Path) -> anyhow::Result<()> {
-    let identity = Identity::read(&OsFiles, data)?;
-    ensure!(
-        identity.is_none_or(|it| it.journals.is_empty()),
-        "the journals in {} were written with `engine = \"files\"`: with `engine = \"nats\"`, the \
-         allocations in them would be forgotten. Remove `engine` from [journal]. To begin with \
-         empty streams instead, stop the server, wait for the longest lifetime of any pool, and \
-         then start the server with a new data directory",
-        data.display()
-    );
-    Ok(())
-}
-
 /// Sends traces to the configured collector, on a separate thread.
 fn export_traces(config: &Config) -> anyhow::Result<()> {
     let Some(collector) = config.log.traces.clone() else { return Ok(()) };
@@ -420,46 +420,4 @@ fn join(path: &Path, name: &str) -> Result<Membership, ExitCode> {
     let member = Membership::new(cluster, name);
     let member = member.map_err(|error| fault("tls", error.to_string(), None))?;
     member.ok_or_else(|| fault("node", format!("has no node \"{name}\""), Some(hint)))
-}
-
-/// The advice if there is no cluster file at the given path.
-pub(crate) const NAME_CLUSTER: &str =
-    "set --cluster or RINGWELL_CLUSTER to the path of the cluster file";
-
-/// The advice if there is no configuration at the given path.
-pub(crate) const NAME_CONFIG: &str =
-    "set --config or RINGWELL_CONFIG to the path of the configuration";
-
-/// Prints faults in a configuration. Also prints advice if there is no file at its path.
-pub(crate) fn show_of_file(faults: &[Fault], config: &Path) -> ExitCode {
-    let advice = format!("{NAME_CONFIG}; `ringwell demo` needs no configuration");
-    show_with_advice(faults, config, &advice)
-}
-
-/// Prints faults in the file at `path`. Also prints `advice` if there is no file at this path.
-pub(crate) fn show_with_advice(faults: &[Fault], path: &Path, advice: &str) -> ExitCode {
-    if is_file(path) {
-        return show(faults);
-    }
-    for fault in faults {
-        print_error(fault);
-    }
-    eprintln!("{advice}");
-    ExitCode::FAILURE
-}
-
-/// Returns whether `path` exists and is not a directory. A pipe is accepted, too.
-pub(crate) fn is_file(path: &Path) -> bool {
-    path.exists() && !path.is_dir()
-}
-
-/// Prints faults, one per line.
-pub(crate) fn show(faults: &[Fault]) -> ExitCode {
-    for fault in faults.iter().take(FAULTS_SHOWN_MAX) {
-        eprintln!("{fault}");
-    }
-    if let Some(more) = faults.len().checked_sub(FAULTS_SHOWN_MAX).filter(|more| *more > 0) {
-        eprintln!("and {more} more");
-    }
-    ExitCode::FAILURE
 }

@@ -22,9 +22,9 @@ use ringwell_plan::{Callers, Demand, Forecast};
 use serde_json::{Value, json};
 
 use crate::environment::{cores, variable};
+use crate::faults::show_of_file;
 use crate::plan::{USUAL_CALLERS, amount, parse_callers, parse_share, percent, span};
 use crate::print::{print, print_error};
-use crate::serve::show_of_file;
 use access_log::{Lines, View};
 use day::{Day, Found};
 

@@ -12,9 +12,9 @@ use hyper::Method;
 use ringwell_config::shown_file;
 use serde_json::{Value, json};
 
-use crate::pools::say;
 use crate::pools::server::{Management, Server};
-use crate::pools::show::text;
+use crate::pools::values::text;
+use crate::print::say;
 use crate::table;
 
 pub(crate) const HELP: &str = "\

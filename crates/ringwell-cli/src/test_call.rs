@@ -12,8 +12,8 @@ use ringwell_config::{CallAccount, CallProvider, Config, Overrides, load, shown_
 
 use crate::api_client::Url;
 use crate::environment::{cores, variable};
+use crate::faults::show_of_file;
 use crate::phone::{Phone, Ring, Rung};
-use crate::serve::show_of_file;
 
 pub(crate) const HELP: &str = "\
 Calls a number of a running server without a provider: the request is signed with the account's \

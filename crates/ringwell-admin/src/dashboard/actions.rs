@@ -24,8 +24,9 @@ use super::session::{Session, is_own};
 use super::site_forms::{self, Wanted};
 use super::ui::Ui;
 use super::words::count;
-use crate::context::{Context, now};
+use crate::context::Context;
 use crate::published::new_key;
+use ringwell_calls::clock::now;
 
 /// The largest pool size that a form accepts.
 const NUMBERS_MAX: u64 = 1_000_000;

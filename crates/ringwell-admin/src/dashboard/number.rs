@@ -9,8 +9,8 @@ use super::asked::{Asked, NoPage, View};
 use super::forms;
 use super::table::{Cell, Table};
 use super::words::{count, moment, stamp};
-use crate::context::now;
 use crate::v1::attribution::{parse_moment, parse_number};
+use ringwell_calls::clock::now;
 
 /// The maximum number of allocations to list. Each one requires a look-up.
 const HOLDERS_MAX: usize = 20;

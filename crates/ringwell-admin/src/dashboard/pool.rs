@@ -346,6 +346,6 @@ fn facts(pool: &ringwell_directory::RingPool) -> Markup {
             }
         } }
         @if ranges.len() > RANGES_MAX { p { "And " (count((ranges.len() - RANGES_MAX) as u64)) " more ranges." } }
-        p { "Now: " (moment(crate::context::now())) }
+        p { "Now: " (moment(ringwell_calls::clock::now())) }
     }
 }

@@ -21,8 +21,8 @@ use tokio::time::Instant;
 
 use super::line::{Health, PoolLine, Tonight, by_trouble};
 use super::words::Cause;
-use crate::context::now;
 use crate::loads::{Outlook, SharedLoads};
+use ringwell_calls::clock::now;
 
 /// The interval between samples while a page is open.
 const OFTEN: Duration = Duration::from_secs(1);

@@ -8,7 +8,8 @@ use std::time::Duration;
 use ringwell_config::Config;
 use ringwell_directory::RingPool;
 
-use super::{Also, Front};
+use super::front::{Also, Front};
+use super::phone;
 
 /// The state of the data directory's list of pools at startup.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +84,7 @@ impl Introduction {
             call: format!(
                 "{} call --config {}",
                 quoted(&program()),
-                quoted(&config.data.join(super::phone::SETTINGS).display().to_string())
+                quoted(&config.data.join(phone::SETTINGS).display().to_string())
             ),
         }
     }

@@ -9,6 +9,7 @@ use ringwell_config::{
     CallAccount, CallProvider, Calls, DestinationRule, Listen, Secret, UnknownNumber,
 };
 
+use super::files::write_whole;
 use crate::phone::{Phone, Ring, Rung};
 
 /// The URL that is signed with each request. A real provider would send its requests to this URL.
@@ -63,8 +64,8 @@ pub(super) fn settings(secret: &str, port: u16) -> Result<Calls, String> {
 /// # Errors
 /// If a file cannot be written.
 pub(super) fn keep_settings(data: &Path, address: &str, secret: &str) -> anyhow::Result<()> {
-    super::write_whole(&data.join(SECRET), 0o600, |out| writeln!(out, "{secret}"))?;
-    super::write_whole(&data.join(SETTINGS), 0o644, |out| {
+    write_whole(&data.join(SECRET), 0o600, |out| writeln!(out, "{secret}"))?;
+    write_whole(&data.join(SETTINGS), 0o644, |out| {
         write!(
             out,
             "# Lets `ringwell call --config` call the demo's numbers.\n\

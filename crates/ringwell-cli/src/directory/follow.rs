@@ -13,7 +13,8 @@ use ringwell_store::{Delta, Loaded, NodeRecord, Store, StoreError};
 use tokio::sync::{Notify, watch};
 
 use super::journals::Naming;
-use super::now;
+use super::sites::together;
+use ringwell_calls::clock::now;
 
 /// The interval between two checks of the version.
 const EVERY: Duration = Duration::from_millis(200);
@@ -257,7 +258,7 @@ impl Follower {
 
     async fn serve_sites(&mut self) {
         let of_file = self.sites_of_file.borrow_and_update().clone();
-        self.live.sites(super::together(&of_file, self.sites.clone())).await;
+        self.live.sites(together(&of_file, self.sites.clone())).await;
     }
 
     /// Records that the shards refuse a version that is valid in the database. The version is not

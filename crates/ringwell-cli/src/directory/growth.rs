@@ -18,7 +18,7 @@ use ringwell_store::{Resized, Store, StoreError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::now;
+use ringwell_calls::clock::now;
 
 /// The maximum interval between two reads of each pool's demand. The interval is shorter if needed,
 /// so that the demand is read at least ten times between two decisions about growth.

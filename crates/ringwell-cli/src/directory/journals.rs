@@ -9,7 +9,7 @@ use ringwell_config::{Config, Durability};
 use ringwell_node::disk::{FileError, Identity, OsFiles, is_restored, mark_restored};
 use ringwell_store::{Store, StoreError};
 
-use super::now;
+use ringwell_calls::clock::now;
 
 /// Records the name of the data directory.
 pub(super) struct Naming {

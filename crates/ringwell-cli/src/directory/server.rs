@@ -8,7 +8,7 @@ use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_node::RunningNode;
 use tokio::sync::{Notify, watch};
 
-use super::now;
+use ringwell_calls::clock::now;
 
 /// The state that the handlers of the management API use.
 pub(super) struct Server {

@@ -11,7 +11,7 @@ use ringwell_store::{
 use tokio::runtime::{Builder, Runtime};
 
 use super::findings::Findings;
-use crate::calls::WAITING;
+use crate::data_files::WAITING;
 use crate::database_lock::{self, one_file_for_both};
 
 pub(super) fn check(config: &Config, findings: &mut Findings) {

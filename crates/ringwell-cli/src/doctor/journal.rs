@@ -3,7 +3,7 @@
 use ringwell_config::Config;
 
 use super::findings::Findings;
-use crate::serve::has_no_journals_in_files;
+use crate::configuration::has_no_journals_in_files;
 
 pub(super) fn servers(config: &Config, findings: &mut Findings) {
     let Some(replicated) = &config.journal.replicated else { return };

@@ -25,7 +25,7 @@ use ringwell_store::file_exists;
 use ringwell_wire::params;
 use serde::{Deserialize, Serialize};
 
-use super::{BACKUP_LIST, ShardFiles, shards_in};
+use super::files::{BACKUP_LIST, ShardFiles, shards_in};
 use crate::call_log::erase::pair;
 use crate::print::counted;
 

@@ -12,7 +12,7 @@ use ringwell_journal::{
 };
 use serde_json::{Value, json};
 
-use super::{ShardFiles, readable, shards_in};
+use super::files::{ShardFiles, readable, shards_in};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {

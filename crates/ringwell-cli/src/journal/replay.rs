@@ -15,7 +15,7 @@ use ringwell_journal::{
 use ringwell_node::disk::{FileError, OsFiles, SnapshotRef, list_snapshots, read_snapshot};
 use serde_json::json;
 
-use super::{ShardFiles, readable, shards_in};
+use super::files::{ShardFiles, readable, shards_in};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {

@@ -1,5 +1,6 @@
 //! Tests with the journal in `fixtures/journal/v1` and damaged copies of it.
 
+use std::fs;
 use std::path::PathBuf;
 
 use clap::Parser;

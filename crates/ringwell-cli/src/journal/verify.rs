@@ -13,8 +13,8 @@ use ringwell_node::disk::{
     unreadable_files,
 };
 
+use super::files::{ShardFiles, readable, shards_in};
 use super::replay::first_frame;
-use super::{ShardFiles, readable, shards_in};
 use crate::print::counted;
 
 #[derive(Debug, clap::Args)]

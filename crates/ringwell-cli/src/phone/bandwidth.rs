@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::markup::{attribute, inner, number};
-use super::{Body, Dial, Report, Ring, Side, Step};
+use super::side::{Body, Dial, Report, Ring, Side, Step};
 
 pub(super) struct Bandwidth;
 

@@ -1,7 +1,7 @@
 //! Plivo: requests are forms, in which numbers are written without `+`.
 
 use super::markup::{attribute, inner, number};
-use super::{Body, Dial, Report, Ring, Side, Step};
+use super::side::{Body, Dial, Report, Ring, Side, Step};
 
 pub(super) struct Plivo;
 

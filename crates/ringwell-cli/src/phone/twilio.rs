@@ -1,7 +1,7 @@
 //! Twilio. `SignalWire` and Telnyx (`TeXML`) use the same forms and documents.
 
 use super::markup::{attribute, inner, number};
-use super::{Body, Dial, Report, Ring, Side, Step};
+use super::side::{Body, Dial, Report, Ring, Side, Step};
 
 pub(super) struct Twiml;
 

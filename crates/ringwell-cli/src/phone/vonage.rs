@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Body, Dial, Report, Ring, Side, Step};
+use super::side::{Body, Dial, Report, Ring, Side, Step};
 
 pub(super) struct Vonage;
 

@@ -10,8 +10,9 @@ use ringwell_core::{Millis, NumberRange, PromoNumber};
 use serde_json::{Value, json};
 
 use super::server::{Server, collection};
-use super::show::text;
-use super::{numbers, say, show};
+use super::values::text;
+use super::{numbers, show};
+use crate::print::say;
 use crate::usage::WrongUsage;
 
 const HEADING: [&str; 10] = [
@@ -91,7 +92,7 @@ pub(super) fn run(server: &Server, create: &Create, json: bool) -> anyhow::Resul
     let mut pool = show::pool(server, id)?;
     pool["ring_pool_key"] = key.into();
     let _ = say(json, &pool, || show::lines(&pool))?;
-    Ok(if create.size.is_some() { super::filled(&pool) } else { ExitCode::SUCCESS })
+    Ok(if create.size.is_some() { show::filled(&pool) } else { ExitCode::SUCCESS })
 }
 
 fn from_inventory(server: &Server, create: &Create, size: u32) -> anyhow::Result<(u64, String)> {

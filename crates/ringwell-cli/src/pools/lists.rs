@@ -10,9 +10,10 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::server::Server;
-use super::show::text;
-use super::{say, table};
+use super::values::text;
 use crate::print::print;
+use crate::print::say;
+use crate::table;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Import {

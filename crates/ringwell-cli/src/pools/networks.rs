@@ -7,8 +7,9 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::server::Server;
-use super::show::text;
-use super::{say, table};
+use super::values::text;
+use crate::print::say;
+use crate::table;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Networks {

@@ -6,9 +6,11 @@ use hyper::Method;
 use ringwell_core::{NumberRange, PromoNumber};
 use serde_json::{Value, json};
 
+use super::purchases;
 use super::server::Server;
-use super::show::text;
-use super::{purchases, say, table};
+use super::values::text;
+use crate::print::say;
+use crate::table;
 
 const TARGETS: [&str; 4] = ["inventory", "quarantine", "retired", "pool"];
 

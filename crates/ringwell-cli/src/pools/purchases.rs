@@ -6,8 +6,9 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::server::Server;
-use super::show::text;
-use super::{say, table};
+use super::values::text;
+use crate::print::say;
+use crate::table;
 
 /// The numbers to buy.
 #[derive(Debug, clap::Args)]

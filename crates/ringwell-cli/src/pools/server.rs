@@ -13,9 +13,9 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ringwell_admin::NO_SUCH_PATH;
 use serde_json::Value;
 
-use super::show::text;
-use super::table::plain;
+use super::values::text;
 use crate::api_client::{Access, ApiClient, ApiError, Url};
+use crate::table::plain;
 
 /// The maximum number of entries per page.
 const PAGE: usize = 1000;

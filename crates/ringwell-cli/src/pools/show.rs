@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::numbers;
 use super::server::Server;
-use super::table::{plain, table};
-use super::{numbers, say};
+use super::values::text;
+use crate::print::say;
+use crate::table::{plain, table};
 
 /// Prints all pools.
 pub(super) fn list(server: &Server, json: bool) -> anyhow::Result<ExitCode> {
@@ -190,13 +192,22 @@ pub(super) fn counted(pool: &Value) -> String {
     }
 }
 
-/// Returns the value of the field `name` as text. Null becomes an empty string.
-pub(crate) fn text(object: &Value, name: &str) -> String {
-    match &object[name] {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+/// Returns a failure and prints advice if the inventory could not fill the pool to its maximum
+/// size.
+pub(super) fn filled(pool: &Value) -> ExitCode {
+    let size = pool["max_pool_size"].as_u64().unwrap_or_default();
+    let missing = size.saturating_sub(count(pool));
+    // A pool without `fill_immediately` draws its numbers later, when it needs them.
+    if missing == 0 || pool["fill_immediately"] != true {
+        return ExitCode::SUCCESS;
     }
+    let id = text(pool, "id");
+    let numbers = numbers::counted(&missing.into());
+    eprintln!(
+        "The inventory has no more numbers for ring pool {id}, which lacks {numbers}: add numbers \
+            with `ringwell pools add-numbers {id} RANGE`"
+    );
+    ExitCode::FAILURE
 }
 
 /// Formats milliseconds since 1970 as a readable timestamp.

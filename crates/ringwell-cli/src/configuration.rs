@@ -1,0 +1,97 @@
+//! Checks of a configuration that `serve` and `doctor` share.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::ensure;
+use ringwell_config::{Config, DestinationRule};
+use ringwell_core::{PoolId, PromoNumber};
+use ringwell_directory::Directory;
+use ringwell_node::disk::{Identity, OsFiles};
+
+use crate::print::counted;
+
+/// The maximum number of pools that a warning lists.
+const POOLS_SHOWN: usize = 20;
+/// The warning if the environment variable and the configuration set different token hashes.
+pub(crate) const TOKEN_VARIABLE: &str = "the variable RINGWELL_TOKEN_SHA256 overrides \
+    management.token_sha256 of the configuration: remove the variable (the package sets it in \
+    /etc/ringwell/environment) and restart";
+
+/// Returns a short description of the ring pools of a configuration.
+pub(crate) fn pools_of(config: &Config, directory: &Directory) -> String {
+    let (pools, numbers) = (directory.pool_count() as u64, directory.number_count());
+    let listed = format!("{}, {}", counted(pools, "pool"), counted(numbers, "number"));
+    match (pools, &config.database, &config.application) {
+        (0, Some(_), _) => "the ring pools are in the database".to_owned(),
+        (_, Some(_), _) => format!("{listed}, imported if the database has no ring pools"),
+        (0, None, Some(_)) => "the ring pools come from the application".to_owned(),
+        (_, None, _) => listed,
+    }
+}
+
+/// Checks, for replicated journals, that the data directory contains no journals in files. The
+/// replicated journals would begin empty, so all allocations would be forgotten.
+pub(crate) fn has_no_journals_in_files(data: &Path) -> anyhow::Result<()> {
+    let identity = Identity::read(&OsFiles, data)?;
+    ensure!(
+        identity.is_none_or(|it| it.journals.is_empty()),
+        "the journals in {} were written with `engine = \"files\"`: with `engine = \"nats\"`, the \
+         allocations in them would be forgotten. Remove `engine` from [journal]. To begin with \
+         empty streams instead, stop the server, wait for the longest lifetime of any pool, and \
+         then start the server with a new data directory",
+        data.display()
+    );
+    Ok(())
+}
+
+/// Returns the pools in the configuration's files, or `None` if the pools are in a database.
+pub(crate) fn pools_in_file<'a>(config: &Config, of_file: &'a Directory) -> Option<&'a Directory> {
+    config.database.is_none().then_some(of_file)
+}
+
+/// Returns warnings about destinations for ring pools that do not exist, and about ring pools
+/// without a destination. These are not faults, because the pools or destinations may be added
+/// later.
+pub(crate) fn warn_of_destinations(config: &Config, pools: &Directory) -> Vec<String> {
+    let Some(calls) = &config.calls else { return Vec::new() };
+    let named: BTreeSet<PoolId> =
+        calls.destinations.iter().flat_map(|rule| rule.ring_pools.iter().copied()).collect();
+    let unknown = named.iter().copied().filter(|pool| pools.pool(*pool).is_none());
+    let unknown = listed(unknown).map(|unknown| {
+        format!(
+            "calls.destination: ring_pools names pools that do not exist: {unknown}; the \
+             destination has no effect for these pools until they are created"
+        )
+    });
+    let numbers = calls.destinations.iter().flat_map(|rule| &rule.numbers);
+    let of_numbers: BTreeSet<PoolId> = numbers
+        .filter_map(|number| pools.pool_by_number(PromoNumber::parse(number).ok()?))
+        .collect();
+    let is_default = |rule: &DestinationRule| rule.ring_pools.is_empty() && rule.numbers.is_empty();
+    // Without any rule, a program or the provider decides where calls go.
+    let are_all_connected = calls.destinations.is_empty()
+        || calls.routing.is_some()
+        || calls.destinations.iter().any(is_default);
+    let without = pools
+        .pools()
+        .map(|pool| pool.id())
+        .filter(|pool| !are_all_connected && !named.contains(pool) && !of_numbers.contains(pool));
+    let without = listed(without).map(|without| {
+        format!(
+            "calls.destination: no destination applies to the ring pools {without}: their calls \
+             are not connected. Add destinations for them, or a default one, which sets neither \
+             numbers nor ring_pools"
+        )
+    });
+    unknown.into_iter().chain(without).collect()
+}
+
+/// Lists the first pools. `None` if there are none.
+fn listed(pools: impl Iterator<Item = PoolId>) -> Option<String> {
+    let pools: Vec<PoolId> = pools.collect();
+    let shown: Vec<String> = pools.iter().take(POOLS_SHOWN).map(ToString::to_string).collect();
+    let more = pools.len().saturating_sub(POOLS_SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!shown.is_empty()).then(|| shown.join(", ") + &more)
+}

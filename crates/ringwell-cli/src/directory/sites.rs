@@ -1,0 +1,13 @@
+//! The web sites of the configuration and of the database.
+
+use ringwell_config::Site;
+
+/// Merges the web sites of the configuration with those of the database. The database takes
+/// precedence.
+pub(super) fn together(of_file: &[Site], mut of_database: Vec<Site>) -> Vec<Site> {
+    let only_in_file =
+        of_file.iter().filter(|site| !of_database.iter().any(|other| other.key == site.key));
+    let only_in_file: Vec<_> = only_in_file.cloned().collect();
+    of_database.extend(only_in_file);
+    of_database
+}

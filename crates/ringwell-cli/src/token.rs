@@ -1,0 +1,28 @@
+//! `ringwell token`: makes a management token.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use ringwell_directory::Token;
+
+use crate::print::print;
+
+/// Prints a new management token. Only the secret goes to stdout, so that it can be piped into a
+/// secret store. An explanation and the lines for the server's configuration go to stderr.
+pub(crate) fn run() -> anyhow::Result<ExitCode> {
+    let token = new_token()?;
+    eprintln!("# The secret, for clients (`Authorization: Bearer SECRET`). It is not shown again:");
+    let printed = print(format!("{}\n", token.reveal()).as_bytes());
+    eprintln!(
+        "# The setting, for the server's configuration; the secret cannot be computed from it:"
+    );
+    eprintln!("[management]\ntoken_sha256 = [\"{}\"]", token.hash());
+    printed
+}
+
+/// Makes a random token.
+pub(crate) fn new_token() -> anyhow::Result<Token> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).context("the operating system provides no random bytes")?;
+    Ok(Token::from_random(bytes))
+}
