@@ -174,7 +174,11 @@ fn pages() -> Vec<(PathBuf, String)> {
 impl Provider {
     fn page(&self) -> String {
         let Self { key, name, buy, secret, hooks, fallback, notes } = self;
-        let mut text = format!("# From a number of {name} to an attributed call\n\n{HEAD}\n");
+        let mut text = format!(
+            "# From a number of {name} to an attributed call\n\n{HEAD}\n\
+             If an account in the configuration is already called `main`, use another name in steps \
+             3, 4 and 6 ([how](../calls.md#change-the-provider-number-by-number)).\n\n"
+        );
         let _ = write!(
             text,
             "1. Buy numbers. {buy}\n\
