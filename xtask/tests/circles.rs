@@ -20,7 +20,6 @@ const CIRCLES: &[(&str, usize)] = &[
     ("ringwell-fuzz", 2),
     ("ringwell-load", 4),
     ("ringwell-mesh", 3),
-    ("ringwell-sim", 9),
     ("ringwell-store", 6),
     ("ringwell-wire", 5),
 ];

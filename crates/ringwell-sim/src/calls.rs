@@ -13,7 +13,8 @@ use ringwell_engine::{Missing, Moment};
 use crate::event::Rung;
 use crate::fault::Kind;
 use crate::model::{Grant, Judged, Wanted};
-use crate::world::{MS, ORIGIN_US, World};
+use crate::pace::{MS, ORIGIN_US};
+use crate::world::World;
 
 /// The look-ups of calls are numbered from this value on. The look-ups at the end of a run are
 /// numbered from zero.

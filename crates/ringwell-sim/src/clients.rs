@@ -1,29 +1,27 @@
 //! Clients: their requests and repeats, disconnections, and releases.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_driver::batch::{self, Answered, Terms};
 use ringwell_driver::message::Message;
 use ringwell_driver::stats::Kind as Counted;
-use ringwell_driver::{Platform, Shard, rows};
+use ringwell_driver::{Platform, Shard};
 use ringwell_wire::{ResponseRow, RowError};
 use tokio::sync::oneshot;
 
-use crate::cluster::{Cluster, KEY};
+use crate::batches::{Batch, PROBES, RowAsk, index, sent};
 use crate::event::Event;
 use crate::fault::Kind;
-use crate::machine::{self, RowAnswer, Sent, Sim, micros};
+use crate::machine::{Sim, micros};
+use crate::message::{self, Mark, RowAnswer, Sent};
 use crate::model::{Judged, Model, Row, Shown, Violation};
-use crate::pace::Pace;
-use crate::random::{Random, mix};
-use crate::run::Options;
-use crate::world::{MS, SECOND, World};
+use crate::pace::{MS, SECOND};
+use crate::random::mix;
+use crate::world::World;
 
 /// The maximum delay of an answer beyond its deadline, apart from delays of the thread that
 /// answers. An answer that contains a number must meet this limit even if the thread was delayed.
@@ -31,132 +29,8 @@ const LATE_MAX_US: u64 = 5 * MS;
 /// The time after which the numbers of a disconnected client must be free.
 pub(crate) const UNSEEN_US: u64 = 200 * MS;
 const ROWS_MAX: u64 = 8;
-const ATTEMPTS_MAX: u8 = 4;
-/// Batches with this number or a higher one are probes.
-const PROBES: u32 = 1 << 20;
 /// The number of idempotency keys that clients use for more than one batch.
 const KEYS_SHARED: u64 = 3;
-/// A row of a batch.
-#[derive(Clone, Debug)]
-pub(crate) struct RowAsk {
-    pub(crate) pool: u64,
-    pub(crate) visitor: Option<u64>,
-    pub(crate) mark: Mark,
-}
-
-/// The contents of a row's parameters, which identify the row throughout the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
-    pub(crate) batch: u64,
-    pub(crate) row: u16,
-    pub(crate) is_repeatable: bool,
-    pub(crate) visitor: Option<u64>,
-}
-
-impl Mark {
-    pub(crate) fn text(self) -> String {
-        let Self { batch, row, is_repeatable, visitor } = self;
-        let visitor = visitor.map_or_else(String::new, |visitor| visitor.to_string());
-        format!("b={batch}&r={row}&k={}&u={visitor}", u8::from(is_repeatable))
-    }
-
-    /// Reads the mark from a row's parameters.
-    pub(crate) fn read(params: &str) -> Option<Self> {
-        let value = |name: char| {
-            let mut pairs = params.split('&').filter_map(|pair| pair.split_once('='));
-            pairs.find(|(known, _)| known.chars().eq([name])).map(|(_, value)| value)
-        };
-        Some(Self {
-            batch: value('b')?.parse().ok()?,
-            row: value('r')?.parse().ok()?,
-            is_repeatable: value('k')? == "1",
-            visitor: value('u').and_then(|visitor| visitor.parse().ok()),
-        })
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Batch {
-    rows: Vec<RowAsk>,
-    /// The idempotency key, if the batch is repeatable. Other batches may use the same key.
-    key: Option<u64>,
-    /// Whether the batch is sent as a GET request.
-    is_single: bool,
-    deadline_us: u64,
-    /// The time after which the client disconnects, if it does.
-    abort_after: Option<u64>,
-    attempts: u8,
-}
-
-/// All clients of a run.
-#[derive(Debug)]
-pub(crate) struct Clients {
-    seed: u64,
-    random: Random,
-    batches: BTreeMap<u32, Batch>,
-    next: u32,
-    gap_us: u64,
-    pub(crate) length_us: u64,
-    only: Option<BTreeSet<u32>>,
-    /// Batches that their clients will send again.
-    again: Vec<u32>,
-    probes: u32,
-}
-
-/// The id of one attempt to send a batch: the batch's index and the attempt's number.
-fn sent(index: u32, attempt: u8) -> u64 {
-    u64::from(index) << 8 | u64::from(attempt)
-}
-
-fn index(id: u64) -> u32 {
-    u32::try_from(id >> 8).unwrap_or(u32::MAX)
-}
-
-impl Clients {
-    pub(crate) fn draw(options: &Options, cluster: &Cluster, pace: &Pace) -> Self {
-        let mut random = Random::new(options.seed, 5);
-        let length_us = random.between(20, 60) * SECOND;
-        let batches = random.between(200, 900) * cluster.homes.len() as u64 / 3;
-        Self {
-            seed: options.seed,
-            random,
-            batches: BTreeMap::new(),
-            next: 0,
-            gap_us: length_us / batches.max(1),
-            length_us: pace.length_us(length_us),
-            only: options.only_batches.clone(),
-            again: Vec::new(),
-            probes: PROBES,
-        }
-    }
-
-    fn batch(&self, id: u64) -> Option<&Batch> {
-        self.batches.get(&index(id))
-    }
-
-    pub(crate) fn rows(&self, id: u64) -> Vec<RowAsk> {
-        self.batch(id).map_or_else(Vec::new, |batch| batch.rows.clone())
-    }
-
-    /// Returns the id of the batch in the model, if the batch is repeatable.
-    pub(crate) fn retry(&self, id: u64) -> Option<u64> {
-        self.batch(id)?.key.map(|_| u64::from(index(id)))
-    }
-
-    /// Marks a batch to be sent again, if it is repeatable and has attempts left.
-    pub(crate) fn unsent(&mut self, id: u64) {
-        let Some(batch) = self.batches.get(&index(id)) else { return };
-        if batch.key.is_some() && batch.attempts < ATTEMPTS_MAX {
-            self.again.push(index(id));
-        }
-    }
-
-    /// Returns the number of batches that were sent.
-    pub(crate) fn count(&self) -> u32 {
-        self.next
-    }
-}
-
 impl World {
     /// Sends the batch of the next client.
     pub(crate) fn next_batch(&mut self) {
@@ -240,8 +114,8 @@ impl World {
     }
 
     /// Handles an answer that a node is sending.
-    pub(crate) fn answer_leaves(&mut self, answered: machine::Answered) -> Judged {
-        let machine::Answered { node, batch: id, shard, since_us, deadline_us, rows, is_failed } =
+    pub(crate) fn answer_leaves(&mut self, answered: message::Answered) -> Judged {
+        let message::Answered { node, batch: id, shard, since_us, deadline_us, rows, is_failed } =
             answered;
         let now_us = self.now();
         if let Some(running) = self.nodes[node].running.as_mut() {
@@ -378,43 +252,6 @@ impl World {
     }
 }
 
-impl Clients {
-    /// Returns the time after which a client repeats a batch.
-    fn pause(&self, index: u32, max_us: u64) -> u64 {
-        let attempts = self.batches.get(&index).map_or(0, |batch| batch.attempts);
-        MS + mix(self.seed ^ sent(index, attempts)) % max_us
-    }
-}
-
-impl Batch {
-    /// Returns the query of a row's request.
-    fn query(row: &RowAsk) -> String {
-        let visitor = row.visitor.map_or_else(String::new, |v| format!("&ringwell_visitor=v{v}"));
-        format!("ring_pool_key={KEY}&{}{visitor}", row.mark.text())
-    }
-
-    fn body(&self) -> Bytes {
-        let row = |(at, row): (usize, &RowAsk)| {
-            let suffix = format!("{}/allocate_number.json?{}", row.pool, Self::query(row));
-            format!(r#"{{"api_suffix":"{suffix}","request_id":"{at}"}}"#)
-        };
-        let rows: Vec<String> = self.rows.iter().enumerate().map(row).collect();
-        format!(r#"{{"requests":[{}]}}"#, rows.join(",")).into()
-    }
-
-    /// Returns the digest with which owners identify the batch, if the batch is repeatable.
-    fn digest(&self, body: &[u8]) -> Option<[u8; 16]> {
-        let key = format!("key-{}", self.key?);
-        let digest = match self.rows.first().filter(|_| self.is_single) {
-            Some(row) => {
-                rows::single_digest(key.as_bytes(), &row.pool.to_string(), &Self::query(row))
-            }
-            None => rows::batch_digest(key.as_bytes(), body),
-        };
-        digest.unwrap_or_else(|error| unreachable!("a short key: {error:?}"))
-    }
-}
-
 /// Processes a client's request until it is answered or the client disconnects.
 async fn ask(sim: Sim, shard: Rc<Shard<Sim>>, id: u64, batch: Batch) {
     let since = sim.moment();
@@ -424,7 +261,7 @@ async fn ask(sim: Sim, shard: Rc<Shard<Sim>>, id: u64, batch: Batch) {
     let has_left = Cell::new(false);
     let render = |answered: &Answered<'_>| {
         has_left.set(true);
-        sim.send(Sent::Answered(machine::Answered {
+        sim.send(Sent::Answered(message::Answered {
             node: sim.life.node,
             batch: id,
             shard: shard.id,

@@ -18,7 +18,8 @@ use crate::event::Event;
 use crate::fault::Kind;
 use crate::files::{DATA, restored_mark};
 use crate::older::{Copied, CopiedJournal, Known, Lost, Older};
-use crate::world::{MS, SECOND, World};
+use crate::pace::{MS, SECOND};
+use crate::world::World;
 
 impl World {
     /// Copies a node's data, as an operator would, and restores the copy some time later.

@@ -9,30 +9,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fault::{Faults, Kind};
+use crate::name::{Name, Sort};
 use crate::older::Copy;
 use crate::random::Random;
 
 /// The unit of a write, in bytes. After a power cut, any subset of a block's sectors may be stored.
 pub(crate) const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
-
-/// The name of a file. For the node's own files, `shard` is `u16::MAX`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name {
-    pub(crate) shard: u16,
-    pub(crate) sort: Sort,
-    pub(crate) number: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Sort {
-    Segment,
-    Spare,
-    Snapshot,
-    /// A snapshot, spare segment or map that is not complete yet.
-    Unfinished,
-    Map,
-}
 
 /// An open file.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use ringwell_driver::Path;
 use ringwell_engine::Moment;
 
-use crate::machine::Replied;
+use crate::message::Replied;
 use crate::model::Wanted;
 use crate::random::Random;
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use ringwell_driver::store::{Access, FileError, Files, ServedMap};
 
-use crate::disk::{Disk, Handle, Name, Sort, Trouble};
+use crate::disk::{Disk, Handle, Trouble};
 use crate::fault::Faults;
+use crate::name::{Name, Sort};
 use crate::random::Random;
 
 /// The directory of a node, which is the root of its disk.

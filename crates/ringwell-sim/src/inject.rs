@@ -16,9 +16,10 @@ use ringwell_journal::Durability;
 use crate::event::Event;
 use crate::fault::Kind;
 use crate::files::lock;
-use crate::machine::Sent;
+use crate::message::Sent;
 use crate::model::{Grant, Judged, Violation, Wanted};
-use crate::world::{MS, ORIGIN_US, SECOND, World};
+use crate::pace::{MS, ORIGIN_US, SECOND};
+use crate::world::World;
 
 /// The range of clock steps that are small enough to be trusted. Steps in the range
 /// `STEP_DOUBTED_US` are so large that they are refused.

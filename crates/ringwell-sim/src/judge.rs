@@ -10,7 +10,8 @@ use ringwell_journal::Durability;
 
 use crate::clients::UNSEEN_US;
 use crate::model::{Judged, PoolRule, TakenUp, Violation};
-use crate::world::{MS, World};
+use crate::pace::MS;
+use crate::world::World;
 
 /// The time for which a starting node waits for another node's answer.
 const SILENT_US: u64 = 1_000 * MS;

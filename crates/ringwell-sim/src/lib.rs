@@ -6,6 +6,8 @@
 //! this crate reads a real clock, and all randomness comes from the seed. Invariant: the same
 //! options always give exactly the same run. Source: docs/spec/simulation.md.
 
+mod away;
+mod batches;
 mod calls;
 mod clients;
 mod cluster;
@@ -16,13 +18,17 @@ mod fault;
 mod files;
 mod inject;
 mod judge;
+mod links;
 mod log;
 mod machine;
 mod manage;
 mod map_change;
+mod message;
 mod model;
+mod name;
 mod net;
 mod older;
+mod options;
 mod pace;
 mod process;
 mod random;
@@ -32,13 +38,15 @@ mod shrink;
 mod standstill;
 mod start;
 mod stored;
+mod tale;
 mod world;
 
 pub use fault::Kind;
 pub use log::{LogFault, LogOptions, LogReport, run_log};
 pub use model::Violation;
+pub use options::Options;
 pub use ringwell_driver::Bug;
-pub use run::{Options, Report, run};
+pub use run::{Report, run};
 pub use shrink::shrink;
 
 /// Plants a bug in the core crate, which contains the allocation rules. The bug affects the whole

@@ -20,16 +20,16 @@ use ringwell_driver::local::{Executor, turn};
 use ringwell_driver::platform::{CLOCK_DIFFERENCE_MIN_MS, NetStats};
 use ringwell_driver::watch::Served;
 use ringwell_driver::{Moment, Net, Path, Platform, Trouble, Watch};
-use ringwell_engine::{Engine, Outcome, Past};
+use ringwell_engine::{Engine, Outcome};
 use tokio::sync::oneshot;
 
-use crate::clients::Mark;
 use crate::fault::{Faults, Kind};
 use crate::files::{SimFiles, lock};
+use crate::message::{Caller, Mark, Replied, Sent};
 use crate::model::{Grant, Judged, Model, Violation};
+use crate::pace::{MS, ORIGIN_US};
 use crate::random::{Random, mix};
-use crate::run::Tale;
-use crate::world::{MS, ORIGIN_US};
+use crate::tale::Tale;
 
 /// The state that all processes of a run share.
 #[derive(Debug)]
@@ -65,70 +65,6 @@ pub(crate) struct MachineClock {
     pub(crate) booted_at: Cell<u64>,
     /// The true time until which the machine's disk is slow.
     pub(crate) slow_until: Cell<u64>,
-}
-
-/// A process that waits for an answer.
-#[derive(Debug)]
-pub(crate) struct Caller {
-    pub(crate) node: usize,
-    pub(crate) life: u32,
-    /// The node whose answer the process waits for.
-    pub(crate) to: usize,
-    reply: oneshot::Sender<Replied>,
-}
-
-impl Caller {
-    pub(crate) fn answer(self, replied: Replied) {
-        // The caller may no longer be waiting.
-        let _ = self.reply.send(replied);
-    }
-}
-
-pub(crate) type Replied = Result<Bytes, Trouble>;
-
-/// An effect of a process, which the world has to handle.
-#[derive(Debug)]
-pub(crate) enum Sent {
-    /// A request to the node to which a shard belongs.
-    Call { call: u64, from: usize, thread: u16, shard: u16, path: Path, body: Bytes },
-    /// The answer to a request.
-    Reply { call: u64, from: usize, replied: Replied },
-    /// The answer to a batch is sent.
-    Answered(Answered),
-    /// A client disconnected before its batch was answered.
-    Aborted { node: usize, batch: u64 },
-    /// A shard can serve.
-    Ready { node: usize, life: u32 },
-    /// A process cannot continue.
-    GivesUp { node: usize, life: u32 },
-    /// A shard of a node that is shutting down has saved its state, or could not save it.
-    Saved { node: usize, life: u32, is_saved: bool },
-    /// A node asks for the newest list of pools.
-    WantsList { node: usize, life: u32, request: u64 },
-    /// A look-up has ended.
-    Looked { which: usize, found: Result<Past, String> },
-}
-
-/// A batch's answer.
-#[derive(Debug)]
-pub(crate) struct Answered {
-    pub(crate) node: usize,
-    pub(crate) batch: u64,
-    pub(crate) shard: u16,
-    /// The time when the shard received the batch.
-    pub(crate) since_us: u64,
-    pub(crate) deadline_us: u64,
-    pub(crate) rows: Vec<RowAnswer>,
-    /// Whether the batch failed because of an internal fault.
-    pub(crate) is_failed: bool,
-}
-
-/// A row of an answer, as the client sees it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RowAnswer {
-    pub(crate) shown: crate::model::Shown,
-    /// The number, and the time of its allocation according to its owner's clock.
-    pub(crate) given: Option<(u64, u64)>,
 }
 
 impl Shared {

@@ -8,7 +8,7 @@
 //! shortened, and no number moves to a pool with a shorter lifetime, while a pool may be held
 //! because of unknown lockouts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,9 +18,10 @@ use ringwell_journal::Durability;
 
 use crate::event::Event;
 use crate::fault::Kind;
-use crate::model::{PoolRule, Violation};
+use crate::model::Violation;
+use crate::pace::{MS, SECOND};
 use crate::random::Random;
-use crate::world::{MS, Node, SECOND, World};
+use crate::world::{Node, World};
 
 /// The time within which a list reaches all nodes. Even if a node is also paused, it reads the list
 /// within ten seconds, the permitted maximum.
@@ -28,14 +29,6 @@ const SPREAD_US: u64 = 6 * SECOND;
 
 /// The pause before a list is read again, if a full disk prevented the change.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
-
-/// The numbers and pools that are not in the list at present.
-#[derive(Debug, Default)]
-pub(crate) struct Away {
-    /// The numbers, each with the lifetime of the pool that it left.
-    numbers: BTreeMap<u64, u64>,
-    pools: BTreeMap<u64, PoolRule>,
-}
 
 impl World {
     /// Makes a change to the list of pools, as an operator would.

@@ -8,7 +8,8 @@ use ringwell_journal::Durability;
 
 use crate::event::Event;
 use crate::fault::Kind;
-use crate::world::{SECOND, World};
+use crate::pace::SECOND;
+use crate::world::World;
 
 impl World {
     /// Moves a pool to another shard with a new map. First the node that loses the pool restarts,

@@ -1,7 +1,6 @@
 //! The network between processes. Requests and answers may be delayed, lost, duplicated or
 //! reordered, and may arrive after the receiving process has ended.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -11,9 +10,10 @@ use ringwell_mesh::frame;
 
 use crate::event::Event;
 use crate::fault::Kind;
-use crate::machine::{Caller, Replied, Sent};
+use crate::message::{Caller, Replied, Sent};
 use crate::model::{Judged, Violation};
-use crate::world::{MS, World};
+use crate::pace::MS;
+use crate::world::World;
 
 /// The maximum number of calls in a row without a fast answer: five such calls reduce even the
 /// largest window to 0, and a sixth may already be in progress.
@@ -24,19 +24,6 @@ const JUDGED_US: u64 = 60 * MS;
 
 /// An answer that takes longer than this does not count as fast.
 const QUICK_US: u64 = 50 * MS;
-
-/// A link is identified by its node, the node's process (its `life`), the thread that uses the
-/// link, and the destination shard.
-type Link = (usize, u32, u16, u16);
-
-/// The state of links as it can be observed from outside.
-#[derive(Debug, Default)]
-pub(crate) struct Links {
-    /// The start times of the calls since the last fast answer.
-    bad: BTreeMap<Link, Vec<u64>>,
-    /// The calls in progress, with their links and start times.
-    calls: BTreeMap<u64, (Link, u64)>,
-}
 
 impl World {
     /// Checks that a link shuts if its shard is slow or cannot be reached.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ringwell_directory::Owners;
 use ringwell_driver::store::{Leaving, WrittenJournal};
 
-use crate::disk::Name;
+use crate::name::Name;
 
 /// A copy of a node's data, and the values that decide whether the copy can still be restored.
 #[derive(Debug)]

@@ -9,6 +9,9 @@
 
 use crate::random::Random;
 
+/// The Unix time, in microseconds, at which every run begins.
+pub(crate) const ORIGIN_US: u64 = 1_700_000_000_000_000;
+
 /// A millisecond, in microseconds.
 pub(crate) const MS: u64 = 1_000;
 pub(crate) const SECOND: u64 = 1_000_000;

@@ -22,7 +22,8 @@ use tokio::sync::mpsc;
 
 use crate::cluster::Cluster;
 use crate::files::SimFiles;
-use crate::machine::{Life, Sent, Shared, Sim, Wire};
+use crate::machine::{Life, Shared, Sim, Wire};
+use crate::message::Sent;
 use crate::stored::{Stored, stored};
 
 /// The interval between two checks of whether a spare segment exists.

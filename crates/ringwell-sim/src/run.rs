@@ -1,38 +1,16 @@
-//! One run of a seed: its options and its report.
+//! One run of a seed, and its report.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use ringwell_driver::Bug;
 use ringwell_driver::shard::panic_text;
 
 use crate::fault::Kind;
 use crate::files::lock;
 use crate::model::Violation;
+use crate::options::Options;
 use crate::world::World;
-
-/// The options of a run. The same options always give exactly the same run.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The seed from which everything random is drawn.
-    pub seed: u64,
-    /// The kinds of faults that happen as often as possible.
-    pub on: Vec<Kind>,
-    /// The kinds of faults that never happen.
-    pub off: Vec<Kind>,
-    /// If set, only these faults happen, each given as its kind and its index within the kind.
-    pub only_faults: Option<BTreeSet<(Kind, u64)>>,
-    /// If set, only these batches are sent.
-    pub only_batches: Option<BTreeSet<u32>>,
-    /// Whether the run takes hours, with quiet times between bursts of requests.
-    pub has_hours: bool,
-    /// A bug to plant.
-    pub bug: Option<Bug>,
-    /// Whether the events of the run are also recorded as readable text.
-    pub keeps_tale: bool,
-}
 
 /// The results of a run.
 #[derive(Clone, Debug)]
@@ -133,42 +111,5 @@ impl Report {
             let _ = write!(line, " {kind}={count}");
         }
         line
-    }
-}
-
-/// The story of a run: its events as lines of text.
-#[derive(Debug)]
-pub(crate) struct Tale {
-    keeps_tale: bool,
-    lines: Vec<(u64, usize, Vec<u64>, String)>,
-}
-
-impl Tale {
-    pub(crate) fn new(keeps_tale: bool) -> Self {
-        Self { keeps_tale, lines: Vec::new() }
-    }
-
-    pub(crate) fn add(
-        &mut self,
-        now: u64,
-        node: usize,
-        about: &[u64],
-        text: impl FnOnce() -> String,
-    ) {
-        if self.keeps_tale {
-            self.lines.push((now, node, about.to_vec(), text()));
-        }
-    }
-
-    /// Returns the lines that concern no number or at least one of `numbers`.
-    pub(crate) fn lines(&self, numbers: &[u64]) -> Vec<String> {
-        let concerns =
-            |about: &[u64]| about.is_empty() || about.iter().any(|number| numbers.contains(number));
-        let lines = self.lines.iter().filter(|(_, _, about, _)| concerns(about));
-        lines
-            .map(|(now, node, _, text)| {
-                format!("{:>4}.{:06} node {node}: {text}", now / 1_000_000, now % 1_000_000)
-            })
-            .collect()
     }
 }

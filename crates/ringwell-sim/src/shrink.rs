@@ -5,7 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::run::{Options, Report, run};
+use crate::options::Options;
+use crate::run::{Report, run};
 
 /// The maximum number of trial runs for reducing one failed run.
 const RUNS_MAX: u32 = 600;

@@ -5,8 +5,9 @@
 //! operators have for distributing one.
 
 use crate::fault::Kind;
+use crate::pace::{MS, SECOND};
 use crate::random::Random;
-use crate::world::{MS, SECOND, World};
+use crate::world::World;
 
 /// The minimum and maximum duration of a suspension. Even the shortest suspension is longer than
 /// other nodes wait for the machine.

@@ -23,12 +23,14 @@ use crate::event::Event;
 use crate::fault::Kind;
 use crate::files::{DATA, SimFiles};
 use crate::judge::{pool_holds, rule};
-use crate::machine::{Life, Sent};
+use crate::machine::Life;
+use crate::message::Sent;
 use crate::model::{Judged, Loss, Recovery, SKEW_MAX_MS, Violation};
 use crate::older::{Known, Older};
+use crate::pace::{MS, SECOND};
 use crate::process::{Running, Start};
 use crate::stored;
-use crate::world::{Boot, MS, Node as Machine, SECOND, World};
+use crate::world::{Boot, Node as Machine, World};
 
 /// The maximum number of answered rows that each shard remembers for repeated batches. No run has
 /// that many rows.

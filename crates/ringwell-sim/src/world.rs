@@ -14,22 +14,21 @@ use ringwell_directory::Owner;
 use ringwell_driver::{Bug, Moment};
 use ringwell_journal::Durability;
 
-use crate::clients::Clients;
+use crate::away::Away;
+use crate::batches::Clients;
 use crate::cluster::{Cluster, Map};
 use crate::event::{Event, Queue};
 use crate::fault::{Faults, Kind};
 use crate::files::SimFiles;
-use crate::machine::{Sent, Shared};
+use crate::links::Links;
+use crate::machine::Shared;
+use crate::message::Sent;
 use crate::model::{Judged, Violation};
 use crate::older::Older;
-use crate::pace::Pace;
-pub(crate) use crate::pace::{MS, SECOND};
+use crate::options::Options;
+use crate::pace::{MS, Pace, SECOND};
 use crate::process::{Running, Thread};
 use crate::random::{Random, mix};
-use crate::run::Options;
-
-/// The Unix time, in microseconds, at which every run begins.
-pub(crate) const ORIGIN_US: u64 = 1_700_000_000_000_000;
 
 /// The maximum duration of a poll on a thread that is not slow.
 const POLL_US: u64 = 20;
@@ -99,7 +98,7 @@ pub(crate) struct World {
     pub(crate) commands: Rc<()>,
     /// Whether a list of pools is on its way to the nodes.
     pub(crate) is_listing: bool,
-    pub(crate) pools_away: crate::manage::Away,
+    pub(crate) pools_away: Away,
     /// A pool that was not in the list when its node lost its disk. The pool's bucket moves before
     /// the pool is added to the list again.
     pub(crate) absent: Option<u64>,
@@ -114,7 +113,7 @@ pub(crate) struct World {
     pub(crate) rung: Vec<crate::event::Rung>,
     pub(crate) attributed_calls: u64,
     /// The link requests that are in progress, or that got no fast answer.
-    pub(crate) links: crate::net::Links,
+    pub(crate) links: Links,
     /// The random stream that determines the task and the duration of each poll.
     turns: Random,
     pub(crate) polls: u64,
@@ -185,14 +184,14 @@ impl World {
             map_change: None,
             commands: Rc::new(()),
             is_listing: false,
-            pools_away: crate::manage::Away::default(),
+            pools_away: Away::default(),
             absent: None,
             shortened_until: 0,
             unknown_until: 0,
             looked: BTreeMap::new(),
             rung: Vec::new(),
             attributed_calls: 0,
-            links: crate::net::Links::default(),
+            links: Links::default(),
             turns: Random::new(options.seed, 8),
             polls: 0,
             is_beyond: false,

@@ -10,10 +10,12 @@ use ringwell_driver::batch::{self, Terms};
 use ringwell_driver::stats::Kind;
 use ringwell_driver::{Platform, Shard};
 
-use crate::clients::{Mark, read_answer};
+use crate::clients::read_answer;
 use crate::cluster::KEY;
-use crate::machine::{RowAnswer, Sim};
-use crate::world::MS;
+use crate::machine::Sim;
+use crate::message::Mark;
+use crate::message::RowAnswer;
+use crate::pace::MS;
 
 /// The time for which a client waits for the answer to a batch.
 pub(super) const DEADLINE_US: u64 = 100 * MS;

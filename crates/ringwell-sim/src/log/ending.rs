@@ -14,7 +14,7 @@ use super::process::{Process, ProcessPhase, Served};
 use super::servers::lock;
 use super::world::{Event, World};
 use crate::model::{Judged, Violation};
-use crate::world::SECOND;
+use crate::pace::SECOND;
 
 /// The results of look-ups, by the index of the look-up.
 type Found = Rc<RefCell<BTreeMap<usize, Result<Past, String>>>>;

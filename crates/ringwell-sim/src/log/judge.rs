@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::fault::Loss;
 use super::servers::{Incarnation, Servers};
-use crate::machine::RowAnswer;
+use crate::message::RowAnswer;
 use crate::model::{Judged, Shown, Violation};
 
 /// If the previous owner sent no heartbeat, wall clocks may be wrong by up to this much without

@@ -5,21 +5,17 @@ use std::time::Duration;
 use ringwell_core::Millis;
 use ringwell_driver::Moment;
 use ringwell_driver::node::JournalState;
-use ringwell_driver::store::{BEAT_EVERY, Beat, Fenced, LastOwner, Silence};
+use ringwell_driver::store::{Beat, Fenced, LastOwner, Silence};
 
 use super::fault::LogFault;
 use super::process::{Begin, ProcessPhase};
 use super::servers::lock;
-use super::world::{Event, World};
+use super::world::{Event, SIGN_US, World};
 use crate::model::Violation;
-use crate::world::{MS, SECOND};
+use crate::pace::{MS, SECOND};
 
 /// The largest difference between wall clocks and true time.
 const SKEW_US: u64 = 600 * SECOND;
-
-/// The interval between two heartbeats.
-#[expect(clippy::cast_possible_truncation, reason = "half a second")]
-pub(super) const SIGN_US: u64 = BEAT_EVERY.as_micros() as u64;
 
 /// If a start takes longer than this, another process may start too, because the first start may
 /// never end.

@@ -13,10 +13,10 @@ use ringwell_driver::store::{FoundLog, LogNotes, NotAppended, Unreached};
 use ringwell_journal::{Tip, continues, decode_message};
 
 use super::fault::{LogFault, Loss, Strikes};
-use super::shelf::Snapshots;
+use super::snapshots::Snapshots;
 use crate::model::Violation;
+use crate::pace::{MS, SECOND};
 use crate::random::Random;
-use crate::world::{MS, SECOND};
 
 /// The name that identifies a process in the log.
 pub(super) type Incarnation = [u8; 16];

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::servers::{AppendReply, Servers, Shared, lock};
 use crate::machine::Sim;
-use crate::world::SECOND;
+use crate::pace::SECOND;
 
 /// The client's timeouts for an append and for any other request.
 const APPEND_MAX_US: u64 = 2 * SECOND;

@@ -9,8 +9,8 @@ use ringwell_driver::watch::Served;
 use ringwell_engine::{Engine, Outcome};
 
 use super::judge::{Grant, Judge};
-use crate::clients::Mark;
 use crate::machine::Shared;
+use crate::message::Mark;
 
 /// Observes a process for the judge.
 #[derive(Debug)]

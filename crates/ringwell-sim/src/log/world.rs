@@ -11,22 +11,25 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringwell_driver::Moment;
-use ringwell_driver::store::{Fenced, Sign, Silence};
+use ringwell_driver::store::{BEAT_EVERY, Fenced, Sign, Silence};
 
 use super::client::{Answers, ClientAnswer, Sent, ask};
 use super::fault::Strikes;
 use super::judge::{Begun, Judge};
-use super::operator::SIGN_US;
+use super::options::{LogOptions, LogReport};
 use super::process::{Process, ProcessPhase};
 use super::servers::{Servers, Shared as ServersHandle, Stream, lock};
-use super::{LogOptions, LogReport};
 use crate::cluster::{Cluster, Map};
 use crate::fault::{Faults, Kind};
 use crate::files::SimFiles;
 use crate::machine::Shared;
 use crate::model::{Judged, PoolRule, Violation};
+use crate::pace::{MS, SECOND};
 use crate::random::Random;
-use crate::world::{MS, SECOND};
+
+/// The interval between two heartbeats.
+#[expect(clippy::cast_possible_truncation, reason = "half a second")]
+pub(super) const SIGN_US: u64 = BEAT_EVERY.as_micros() as u64;
 
 /// The maximum duration of a poll.
 const POLL_US: u64 = 20;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    BELIEVED_MS, Grant, Holding, Judged, Known, Loss, Model, PoolRule, Recovery, Row, Shard,
-    TakenUp, broken, lockout_ms,
+use super::clocks::{BELIEVED_MS, lockout_ms};
+use super::values::{
+    Grant, Holding, Judged, Known, Loss, Model, PoolRule, Recovery, Row, Shard, TakenUp, broken,
 };
 
 /// Whether `shard` has the pool from which a number was handed out, and the number is still in it.

@@ -1,6 +1,6 @@
 //! The effects of clocks on lockouts, as the model sees them.
 
-use super::{Holding, Model, Recovery};
+use super::values::{Holding, Model, Recovery};
 
 /// The largest jump of a clock that is accepted. A jump of up to a day could be due to a long
 /// downtime.

@@ -3,40 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Grant, Model};
-
-/// A grant that may be the newest of its number, identified by its shard and the owner's time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Holder {
-    pub(super) shard: u16,
-    pub(super) at_ms: u64,
-    /// The group that contains the record that undoes the grant.
-    pub(super) withdrawn: Option<u64>,
-}
-
-/// A look-up to perform, and the result that it must return.
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) shard: u16,
-    pub(crate) number: u64,
-    /// The time of the allocation.
-    pub(crate) at_ms: u64,
-    pub(crate) true_us: u64,
-    /// The last time at which this was still the newest allocation; `None` if it still is.
-    pub(crate) late_ms: Option<u64>,
-    pub(crate) params: String,
-    /// Whether the allocation must be found, no matter how old it is.
-    pub(crate) is_newest: bool,
-    /// The earliest true time at which the number may have been handed out again; `None` if it
-    /// cannot have been.
-    pub(crate) next_us: Option<u64>,
-    /// The true time at which the number went to another visitor, if it did. Look-ups must report
-    /// this.
-    pub(crate) end_us: Option<u64>,
-    /// Whether the owner has lost the allocation. In this case, the look-up must not return another
-    /// visitor.
-    pub(crate) is_lost: bool,
-}
+use super::values::{Grant, Holder, Model, Wanted};
 
 impl Model {
     /// Records that the owner undid an allocation that no visitor had seen, so the allocation has

@@ -1,24 +1,6 @@
 //! The groups that may be missing after a start, and the promises that remain valid.
 
-use super::{Grant, Judged, Model, Recovery, broken};
-
-/// The reason why groups that contain answered rows may be missing after a start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Loss {
-    /// There is no such reason: all groups must be present.
-    #[default]
-    Nothing,
-    /// Damage was found at startup, or an operator has marked the data as a copy. All pools are
-    /// held.
-    Doubted,
-    /// The data is older than the answers that were sent, and perhaps only other nodes know this.
-    /// If a node that knows this answers the shard's queries, the pools are held.
-    Older,
-    /// The disk has lost data that it had reported as stored, and nothing shows the loss.
-    Lied,
-    /// The durability is `memory`, so all state is lost when the process ends.
-    All,
-}
+use super::values::{Grant, Judged, Loss, Model, Recovery, broken};
 
 impl Model {
     /// Records that the groups from `next_n` on are lost. These groups must not contain answered

@@ -1,0 +1,13 @@
+//! Numbers and pools that an operator has removed from the list.
+
+use std::collections::BTreeMap;
+
+use crate::model::PoolRule;
+
+/// The numbers and pools that are not in the list at present.
+#[derive(Debug, Default)]
+pub(crate) struct Away {
+    /// The numbers, each with the lifetime of the pool that it left.
+    pub(crate) numbers: BTreeMap<u64, u64>,
+    pub(crate) pools: BTreeMap<u64, PoolRule>,
+}
