@@ -15,7 +15,6 @@ const CIRCLES: &[(&str, usize)] = &[
     ("ringwell-check", 3),
     ("ringwell-config", 2),
     ("ringwell-core", 2),
-    ("ringwell-driver", 6),
     ("ringwell-engine", 2),
     ("ringwell-fuzz", 2),
     ("ringwell-load", 4),

@@ -30,8 +30,7 @@ use crate::store::ServedMap;
 
 pub use locked::{Locked, Wanted, locked};
 
-/// The time within which a new list of pools reaches every node.
-pub const LIST_SPREAD: Millis = Millis(10_000);
+pub use crate::lists::LIST_SPREAD;
 
 /// A node that does not answer within this time counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(1);

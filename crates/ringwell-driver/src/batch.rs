@@ -3,6 +3,8 @@
 
 mod answer;
 mod gather;
+mod job;
 
 pub use answer::{Answered, answer};
-pub use gather::{Job, Terms};
+pub use gather::Terms;
+pub use job::Job;

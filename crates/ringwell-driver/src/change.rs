@@ -7,6 +7,8 @@
 //! moved and overflows. Separate threads compute, compare and drop the states; the shards only put
 //! their numbers in place. Source: docs/spec/allocation.md, "Changes while the shard serves".
 
+mod ask;
+mod error;
 mod known;
 mod shard;
 
@@ -15,55 +17,20 @@ use std::sync::Arc;
 
 use ringwell_core::{InRotation, Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Retired};
 use ringwell_directory::{Arrivals, Changes, Directory, Fault, RingPool, bucket, new_overflow};
-use tokio::sync::oneshot;
 
+pub use self::ask::ask;
+pub use self::error::ChangeError;
 pub use self::known::{known, known_apart};
 pub use self::shard::{take, when_there_is_room};
 use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::lifetimes;
-use crate::message::{Known, Message, Step, StepResult};
+use crate::message::{Known, Step, StepResult};
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::rows::spec;
-use crate::store::{FileError, OverflowPeriods, read_lifetimes, write_lifetimes};
-
-/// The reason why the directory cannot be changed.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the error texts explain the variants")]
-pub enum ChangeError {
-    /// An overflow number is shared, so no visitor may hold it.
-    #[error(
-        "{number} cannot become the overflow number of ring pool {pool} yet: {why}. Take the \
-         number out of rotation, and wait until its lockout has ended"
-    )]
-    Overflow { number: PromoNumber, pool: PoolId, why: &'static str },
-    /// Two pools of a shard would have the same number.
-    #[error("ring pool {pool} cannot have {number}: the number is already in ring pool {owner}")]
-    Clash { pool: PoolId, number: PromoNumber, owner: PoolId },
-    /// The lifetimes could not be recorded. If answered allocations were lost after the change, the
-    /// next startup would hold pools for too short a time.
-    #[error(
-        "{0}. The change was not applied: before a lifetime becomes shorter or the numbers of a \
-         pool change, the longest lifetime of the present ring pools must be recorded. Fix the \
-         file error, then repeat the change"
-    )]
-    Lifetimes(#[source] FileError),
-    /// The change would break rules between pools.
-    #[error("{}", text(.0))]
-    Rules(Vec<Fault>),
-    /// A shard does not answer.
-    #[error("shard {0} did not accept the change: it is stopping or overloaded")]
-    Shard(u16),
-    /// The node is stopping.
-    #[error("the server is stopping")]
-    Stopping,
-}
-
-fn text(faults: &[Fault]) -> String {
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-}
+use crate::store::{OverflowPeriods, read_lifetimes, write_lifetimes};
 
 /// A change that is about to be applied.
 struct Prepared {
@@ -305,18 +272,6 @@ fn moved(changes: &BTreeMap<u16, Changes>, shard: u16) -> Vec<u16> {
     let put = changes.get(&shard).into_iter().flat_map(|changes| &changes.put);
     let buckets = put.map(|(_, pool)| pool.id()).filter(|id| removed.contains(id)).map(bucket);
     buckets.collect::<BTreeSet<u16>>().into_iter().collect()
-}
-
-/// Makes a shard of this node execute `step`.
-///
-/// # Errors
-/// Returns [`ChangeError::Shard`] if the shard has ended.
-pub async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<StepResult, ChangeError> {
-    let (reply, answer) = oneshot::channel();
-    if !peers.send_when_there_is_room(shard, Message::Change(step, reply)).await {
-        return Err(ChangeError::Shard(shard));
-    }
-    answer.await.map_err(|_| ChangeError::Shard(shard))
 }
 
 /// The holds of all shards.

@@ -24,6 +24,7 @@ pub mod lookup;
 pub mod maintenance;
 pub mod membership;
 pub mod message;
+pub mod moment;
 pub mod moves;
 pub mod node;
 pub mod open;

@@ -10,7 +10,7 @@ use ringwell_core::Millis;
 use ringwell_directory::{BUCKETS, Directory, RingPool};
 use serde::{Deserialize, Serialize};
 
-use crate::arrivals::LIST_SPREAD;
+use crate::lists::LIST_SPREAD;
 
 /// The longest lifetimes of the current list and of earlier ones, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,6 +5,7 @@
 //! sent, and which of them are answered with overflow at once. A slow or broken link affects only
 //! the rows that are sent over it. Source: docs/spec/link.md, docs/spec/pacing.md.
 
+pub(crate) mod limits;
 mod rows;
 pub mod serve;
 mod translate;

@@ -1,8 +1,13 @@
-//! Digests of each bucket's list of pools, to detect changes to that list.
+//! Digests of each bucket's list of pools, to detect changes to that list, and the time within
+//! which a list spreads.
 
 use std::collections::BTreeMap;
 
+use ringwell_core::Millis;
 use ringwell_directory::{BUCKETS, Directory};
+
+/// The time within which a new list of pools reaches every node.
+pub const LIST_SPREAD: Millis = Millis(10_000);
 
 /// For each bucket, a digest of its pools and their numbers.
 pub type Lists = BTreeMap<u16, u64>;

@@ -14,21 +14,27 @@
 //! docs/spec/cluster.md.
 
 mod agree;
+mod ask;
 mod beginning;
+mod beside;
 mod fetch;
 mod follow;
+mod follow_error;
 mod hold;
 mod lost;
 mod read;
+mod unfinished;
 
 pub use agree::{OverflowTaken, agree};
-pub use fetch::discard_unfinished;
-pub use follow::{Beside, FollowError, Followed, follow, placement_name};
+pub use beside::Beside;
+pub use follow::{Followed, follow, placement_name};
+pub use follow_error::FollowError;
 pub use hold::{OldMap, hold_buckets};
 pub use read::{
     Believed, Copied, Read, copied, read, read_copy, replaced_journal, report_copied,
     shards_on_disk, specs,
 };
+pub use unfinished::discard_unfinished;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;

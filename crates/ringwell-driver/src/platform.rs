@@ -7,7 +7,6 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
-use std::ops::{Add, Sub};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,38 +16,9 @@ use hdrhistogram::Histogram;
 use pin_project_lite::pin_project;
 use tokio::sync::oneshot;
 
+pub use crate::moment::Moment;
 use crate::store::Files;
 use crate::watch::Watch;
-
-/// A time since an origin that all shards of the process share. Deadlines are expressed as moments.
-///
-/// There is no `now()`, because only a platform can read the clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment(pub Duration);
-
-impl Moment {
-    /// Returns the time from `earlier` to this moment, or 0 if `earlier` is the later one.
-    #[must_use]
-    pub const fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_sub(earlier.0)
-    }
-}
-
-impl Add<Duration> for Moment {
-    type Output = Self;
-
-    fn add(self, time: Duration) -> Self {
-        Self(self.0.saturating_add(time))
-    }
-}
-
-impl Sub<Duration> for Moment {
-    type Output = Self;
-
-    fn sub(self, time: Duration) -> Self {
-        Self(self.0.saturating_sub(time))
-    }
-}
 
 /// The machine on which a shard runs. Cheap to clone, because it is a handle or an empty type.
 pub trait Platform: Clone + fmt::Debug + 'static {
@@ -326,4 +296,13 @@ impl fmt::Display for Trouble {
             Self::Lost(reason) => write!(f, "the other node cannot be reached: {reason}"),
         }
     }
+}
+
+/// Runs `work` to its end, even if the caller stops waiting. An interrupted change would leave some
+/// shards in the new state and others in the old one. Returns `None` if the node is stopping.
+pub async fn to_its_end<P: Platform, T: 'static>(
+    platform: &P,
+    work: impl Future<Output = T> + 'static,
+) -> Option<T> {
+    platform.task(work).await.ok()
 }

@@ -3,7 +3,7 @@
 use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
 use ringwell_engine::{Engine, Outcome};
 
-use crate::platform::Moment;
+use crate::moment::Moment;
 
 /// Receives a shard's decisions on the shard's thread, before that thread does anything else.
 pub trait Watch {

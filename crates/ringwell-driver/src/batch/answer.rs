@@ -12,7 +12,8 @@ use ringwell_directory::Directory;
 use ringwell_engine::{Engine, Outcome};
 use ringwell_wire::{Batch, BulkResponse, ResponseRow, Row, RowError};
 
-use super::gather::{InFlight, Job, Terms};
+use super::gather::{InFlight, Terms};
+use super::job::Job;
 use crate::platform::Platform;
 use crate::rows::{self, RowPlan, Shortage};
 use crate::shard::Shard;

@@ -16,6 +16,7 @@ use ringwell_engine::{Engine, Outcome, Refusal};
 use ringwell_wire::{Ask as WireAsk, Row};
 use tokio::sync::oneshot;
 
+use super::job::{Job, Remote};
 use crate::canary::{Bug, planted};
 use crate::message::{Message, PeerAnswer, PeerRow, PeerRows, Unanswered};
 use crate::platform::{Moment, Platform, Traced};
@@ -28,30 +29,6 @@ use crate::watch::{Served, Watch};
 /// pools: one part in `LEFT_FOR_OTHERS`. During the reserved time, the rows whose pools have
 /// arrived are sent to the owners, and the batch is answered.
 const LEFT_FOR_OTHERS: u32 = 8;
-
-/// The buffers for one batch's rows, reused for the next batch.
-#[derive(Debug, Default)]
-pub struct Job {
-    pub(super) batch: ringwell_wire::Batch,
-    pub(super) plans: Vec<RowPlan>,
-    /// One entry per row; a row counts as late until an owner answers it.
-    pub(super) outcomes: Vec<Outcome>,
-    remote: Vec<Remote>,
-    /// Rows whose pools are missing from the directory but may be known to another source.
-    unknown: Vec<u16>,
-    /// Whether this shard tried to serve a row whose pool it no longer owns.
-    has_moved: bool,
-}
-
-/// Rows that were sent to another shard.
-#[derive(Debug)]
-struct Remote {
-    shard: u16,
-    rows: Vec<u16>,
-    /// The time at which the owner processed these rows, once it has answered.
-    answered_at: Option<Millis>,
-    reply: Option<oneshot::Receiver<PeerAnswer>>,
-}
 
 /// A batch that is being answered. If dropped before [`InFlight::answered`] is called, it releases
 /// its numbers.

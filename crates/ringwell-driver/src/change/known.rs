@@ -11,7 +11,8 @@ use ringwell_journal::AnswerEntry;
 use crate::canary::{Bug, planted};
 use crate::message::{Holds, Known, Step, StepResult};
 
-use super::{ChangeError, ask};
+use super::ask::ask;
+use super::error::ChangeError;
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;

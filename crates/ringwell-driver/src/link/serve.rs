@@ -15,6 +15,8 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tokio::sync::oneshot;
 
+use super::limits::JSON_BYTES_MAX;
+pub use super::limits::{body_bytes_max, frame_bytes_max};
 use super::translate::{self, AttributionJson, ReleaseJson};
 use crate::arrivals;
 use crate::canary::{Bug, planted};
@@ -25,37 +27,6 @@ use crate::platform::{Path, Platform};
 use crate::queue::Peers;
 use crate::shard::Shard;
 use crate::witness;
-
-/// The maximum size, in bytes, of a row in a frame, without its parameters.
-const ROW_BYTES: usize = 64;
-
-/// The maximum size, in bytes, of a request between nodes about owners, moves or journals. The
-/// limits for clients do not apply to such requests. A request with all 1,024 buckets, their owners
-/// and their holds takes a third of this size.
-const JSON_BYTES_MAX: usize = 256 * 1024;
-
-/// Returns the maximum length of a frame with rows, which is enough for the longest batch.
-pub fn frame_bytes_max(node: &Node) -> usize {
-    let limits = &node.config.limits;
-    limits.body_bytes + limits.rows * ROW_BYTES
-}
-
-/// Returns the maximum length of a request's body.
-#[must_use]
-pub fn body_bytes_max(node: &Node, path: Option<Path>) -> usize {
-    match path {
-        Some(
-            Path::Prepare
-            | Path::Adopt
-            | Path::Take
-            | Path::Abandon
-            | Path::Owners
-            | Path::Journals
-            | Path::Locked,
-        ) => JSON_BYTES_MAX,
-        _ => frame_bytes_max(node),
-    }
-}
 
 /// Whether a request with this secret comes from a node of the cluster.
 #[must_use]

@@ -11,12 +11,15 @@ use ringwell_journal::AnswerEntry;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+use super::error::MoveError;
+use super::learn::{announce_owners, learn_from};
+use super::owners::{digest, use_owners};
 use super::payload::{Adopted, Prepare, Prepared, Take, answer_word, hold_word, number_word};
-use super::{MoveError, announce_owners, digest, keep, learn_from, use_owners};
 use crate::Path;
 use crate::canary::{Bug, planted};
 use crate::change::{ChangeError, ask, known_apart};
-use crate::link::serve::frame_bytes_max;
+use crate::kept::keep;
+use crate::link::limits::frame_bytes_max;
 use crate::message::Message;
 use crate::message::{Known, Step, StepResult};
 use crate::node::{Node, Phase};

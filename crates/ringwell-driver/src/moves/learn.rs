@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use ringwell_directory::Owners;
 
+use super::owners::use_owners;
 use super::payload::OwnersCopy;
-use super::{keep, to_its_end, use_owners};
 use crate::Path;
 use crate::arrivals;
 use crate::canary::{Bug, planted};
+use crate::kept::keep;
 use crate::membership::Membership;
 use crate::node::{Node, Phase};
-use crate::platform::Platform;
+use crate::platform::{Platform, to_its_end};
 use crate::queue::Peers;
 use crate::store::{FileError, ServedMap};
 

@@ -8,15 +8,17 @@ use ringwell_directory::Owner;
 use ringwell_engine::Engine;
 use tokio::sync::oneshot;
 
+use super::owners::{digest, use_owners};
 use super::payload::{Adopted, Prepare, Take, in_time_of, read_answer, read_hold, read_number};
-use super::{digest, keep, to_its_end, use_owners};
 use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::change;
+use crate::kept::keep;
 use crate::kept::write_gaps;
 use crate::message::Message;
 use crate::node::{JournalState, Node, Phase};
 use crate::platform::Platform;
+use crate::platform::to_its_end;
 use crate::queue::Peers;
 use crate::shard::Shard;
 use crate::store::{Gaps, ServedMap};

@@ -3,22 +3,19 @@
 //! A message that one server has lost or damaged is read from another server. Source:
 //! docs/spec/log.md, "Snapshots", "Lost groups".
 
-use std::future::{Future, ready};
 use std::ops::Range;
 use std::time::Duration;
 
-use bytes::Bytes;
 use ringwell_journal::{Author, Group, Tip, decode_message};
 
+use super::ask::{PATIENCE, get};
+use super::beside::Beside;
 use super::fetch::{begin_anew, fetch};
-use super::follow::{Beside, FollowError};
+use super::follow_error::FollowError;
 use super::read::Read;
 use crate::canary::{Bug, planted};
 use crate::platform::{Moment, Platform};
-use crate::store::{Files, Log, SnapshotIndex, Unreached};
-
-/// The pause before a server that did not answer is tried again.
-pub(super) const PAUSE: Duration = Duration::from_millis(250);
+use crate::store::{Files, Log, SnapshotIndex};
 
 /// The number of leaders of a stream that are tried if one of them has lost a message. A stream has
 /// three or five servers, and the client cannot choose which of them leads.
@@ -26,9 +23,6 @@ const LEADERS: u32 = 6;
 
 /// The pause that gives another server time to become the leader.
 const CHANGE_PAUSE: Duration = Duration::from_secs(1);
-
-/// The maximum time to wait for a single message.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The snapshots that are stored beside the log, with their places.
 pub(super) type Kept = Vec<(u64, SnapshotIndex)>;
@@ -193,48 +187,4 @@ pub(super) async fn change_leader<P: Platform>(platform: &P, log: &impl Log, err
     // server leads.
     let _ = log.change_leader().await;
     platform.sleep_until(platform.moment() + CHANGE_PAUSE).await;
-}
-
-/// Returns the range of groups that the log has.
-pub(super) async fn ends<P: Platform>(
-    platform: &P,
-    log: &impl Log,
-    until: Moment,
-) -> Result<Range<u64>, Unreached> {
-    answered(platform, until, || log.ends()).await
-}
-
-/// Returns message `n`, or `None` if the log does not have it.
-pub(super) async fn get<P: Platform>(
-    platform: &P,
-    log: &impl Log,
-    n: u64,
-    until: Moment,
-) -> Result<Option<Bytes>, Unreached> {
-    answered(platform, until, || log.read(n)).await
-}
-
-/// Sends a request about the snapshots that are stored beside the log, and repeats it for up to a
-/// minute while the servers do not answer.
-pub(super) async fn answered_beside<P: Platform, T>(
-    platform: &P,
-    request: impl Fn() -> Result<T, Unreached>,
-) -> Result<T, Unreached> {
-    answered(platform, platform.moment() + PATIENCE, || ready(request())).await
-}
-
-/// Repeats a request while the servers do not answer, but not after `until`.
-async fn answered<P: Platform, T, A: Future<Output = Result<T, Unreached>>>(
-    platform: &P,
-    until: Moment,
-    request: impl Fn() -> A,
-) -> Result<T, Unreached> {
-    loop {
-        match request().await {
-            Err(_) if platform.moment() < until => {
-                platform.sleep_until(platform.moment() + PAUSE).await;
-            }
-            answered => return answered,
-        }
-    }
 }

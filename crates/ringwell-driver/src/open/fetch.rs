@@ -9,35 +9,13 @@ use std::path::Path;
 
 use ringwell_journal::{Recovered, Snapshot, Tip, Verdict};
 
-use super::beginning::answered_beside;
-use super::follow::{Beside, FollowError};
+use super::ask::answered_beside;
+use super::beside::Beside;
+use super::follow_error::FollowError;
 use super::read::{KeptIn, Read, load};
+use super::unfinished::{MARK, clear};
 use crate::platform::Platform;
-use crate::store::{
-    Access, FileError, Files, Settings, ShardStore, SnapshotIndex, SnapshotRef, write_whole,
-};
-
-/// The file in a shard's directory that marks an incomplete copy.
-const MARK: &str = "UNFINISHED";
-
-/// Removes the copy of a shard if the copy is incomplete. [`super::read_copy`] calls this before it
-/// reads the copy.
-///
-/// # Errors
-/// [`FileError`]
-pub fn discard_unfinished(
-    files: &impl Files,
-    settings: &Settings,
-    shard: u16,
-) -> Result<(), FileError> {
-    let directory = settings.shard_directory(u32::from(shard));
-    if !files.exists(&directory.join(MARK)) {
-        return Ok(());
-    }
-    tracing::warn!(shard, "removing an incomplete copy of the journal");
-    clear(files, &directory)?;
-    unmark(files, &directory)
-}
+use crate::store::{Files, ShardStore, SnapshotIndex, SnapshotRef, write_whole};
 
 /// Begins the copy with the newest readable snapshot; returns `None` if there is none.
 ///
@@ -83,25 +61,6 @@ pub(super) fn begin_anew<F: Files>(
     let restore = beside.believed.restore(beside.specs);
     let kept = KeptIn::Files(store);
     Ok(Read::found(shard, kept, restore, recovered))
-}
-
-/// Renames the files of a copy that is damaged or longer than the log. The files are not removed,
-/// because only they show how the copy differs from the log.
-pub(super) fn set_aside(
-    files: &impl Files,
-    settings: &Settings,
-    shard: u16,
-) -> Result<(), FileError> {
-    let directory = settings.shard_directory(u32::from(shard));
-    for name in files.list(&directory)? {
-        let path = directory.join(name);
-        if matches!(extension(&path), Some("rpj" | "rps")) {
-            let mut lost = path.as_os_str().to_owned();
-            lost.push(".lost");
-            files.rename(&path, Path::new(&lost))?;
-        }
-    }
-    files.flush_names(&directory)
 }
 
 async fn fetch_one<F: Files, P: Platform>(
@@ -171,35 +130,4 @@ async fn download<F: Files, P: Platform>(
     files.flush(&file)?;
     path.parent().map_or(Ok(()), |directory| files.flush_names(directory))?;
     Ok(Ok(()))
-}
-
-/// Completes the copy: makes it durable, and then removes the mark.
-pub(super) fn fetched(files: &impl Files, directory: &Path) -> Result<(), FileError> {
-    for name in files.list(directory)? {
-        let path = directory.join(name);
-        if extension(&path) == Some("rpj") {
-            files.flush(&files.open(&path, Access::Write)?)?;
-        }
-    }
-    unmark(files, directory)
-}
-
-fn unmark(files: &impl Files, directory: &Path) -> Result<(), FileError> {
-    files.remove(&directory.join(MARK))?;
-    files.flush_names(directory)
-}
-
-/// Removes all segments and snapshots in the directory.
-fn clear(files: &impl Files, directory: &Path) -> Result<(), FileError> {
-    for name in files.list(directory)? {
-        let path = directory.join(name);
-        if matches!(extension(&path), Some("rpj" | "rps" | "tmp")) {
-            files.remove(&path)?;
-        }
-    }
-    files.flush_names(directory)
-}
-
-fn extension(path: &Path) -> Option<&str> {
-    path.extension()?.to_str()
 }

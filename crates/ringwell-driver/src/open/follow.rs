@@ -8,25 +8,26 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use ringwell_core::PoolSpec;
 use ringwell_directory::{BUCKETS, Placement};
 use ringwell_journal::{
-    Author, ChainFault, DecodeError, Group, MessageFault, Record, Tip, Verdict, Writer, continues,
-    decode_message, encode_message, message_number,
+    Author, Group, Record, Tip, Verdict, Writer, continues, decode_message, encode_message,
+    message_number,
 };
 
+use super::ask::{PAUSE, answered_beside, ends, get};
 use super::beginning::{
-    Kept, PAUSE, answered_beside, begin_at_oldest, begin_copy, change_leader, changes_max, ends,
-    get, has_same_end, journal_of,
+    Kept, begin_at_oldest, begin_copy, change_leader, changes_max, has_same_end, journal_of,
 };
-use super::fetch::{fetched, set_aside};
+use super::beside::Beside;
+use super::follow_error::FollowError;
 use super::lost::{report_foreign, report_lost, report_other, report_past, report_replacement};
-use super::read::{Believed, KeptIn, Read};
+use super::read::{KeptIn, Read};
+use super::unfinished::{fetched, set_aside};
 use crate::canary::{Bug, planted};
 use crate::platform::{Moment, Platform};
 use crate::store::{
-    Before, Fate, FileError, Files, InlineJournal, Log, LogEnd, Prefix, STALE_MAX, Settings, Shelf,
-    SnapshotIndex, Unreached, append_to_log, snapshot_indexes,
+    Before, Fate, Files, InlineJournal, Log, Prefix, STALE_MAX, Shelf, SnapshotIndex, Unreached,
+    append_to_log, snapshot_indexes,
 };
 
 /// The maximum time to wait for the servers of the log at startup.
@@ -37,117 +38,6 @@ const AHEAD: usize = 8;
 
 /// The minimum number of messages for which it is worth preparing to read ahead.
 const MANY: u64 = 64;
-
-/// The reason why a shard cannot continue from its log. No number was handed out.
-#[derive(Debug, thiserror::Error)]
-pub enum FollowError {
-    /// The servers of the log did not answer in time.
-    #[error(transparent)]
-    Unreached(#[from] Unreached),
-    /// A file of the copy on this machine could not be used.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The log is empty, and no copy or snapshot contains its lost groups.
-    #[error(
-        "the log of shard {shard} is empty: its next group would be {begins}, but the groups from \
-         {wanted} on are missing. The log's messages were removed, and no snapshot beside the log \
-         can be read. Restore the shard's stream and its stream of snapshots from the same backup, \
-         or start on a machine that has a copy of the journal"
-    )]
-    LostHead {
-        /// The shard.
-        shard: u16,
-        /// The place of the log's next group.
-        begins: u64,
-        /// The first group that is missing.
-        wanted: u64,
-    },
-    /// A message is missing, although the log has earlier and later messages.
-    #[error(
-        "message {n} is missing from the middle of the log of shard {shard}, so the records in \
-         that message are unknown. Make another replica the leader of the stream, and start again"
-    )]
-    Hole {
-        /// The shard.
-        shard: u16,
-        /// The message.
-        n: u64,
-    },
-    /// A message cannot be used.
-    #[error("message {n} of the log of shard {shard}: {fault}. {}", remedy(*fault))]
-    Message {
-        /// The shard.
-        shard: u16,
-        /// The message.
-        n: u64,
-        /// The reason.
-        fault: MessageFault,
-    },
-    /// A message does not continue the one before it.
-    #[error("message {n} of the log of shard {shard} does not follow the one before it: {fault}")]
-    Chain {
-        /// The shard.
-        shard: u16,
-        /// The message.
-        n: u64,
-        /// The rule that the message breaks.
-        fault: ChainFault,
-    },
-    /// A message belongs to another journal.
-    #[error(
-        "message {n} of the log of shard {shard} belongs to another journal of this shard: it was \
-         copied from another stream, and nothing after it can be used. Restore the stream from a \
-         backup, or stop all Ringwell servers for the longest lifetime, then start them with \
-         another `stream`, to which only Ringwell may publish"
-    )]
-    Foreign {
-        /// The shard.
-        shard: u16,
-        /// The message.
-        n: u64,
-    },
-    /// A group cannot be read.
-    #[error("message {n} of the log of shard {shard}: {fault}")]
-    Record {
-        /// The shard.
-        shard: u16,
-        /// The message.
-        n: u64,
-        /// The place of the error in the group, and the reason.
-        fault: DecodeError,
-    },
-    /// The log does not accept the take-over.
-    #[error("shard {shard} cannot be taken over: {reason}")]
-    NotTaken {
-        /// The shard.
-        shard: u16,
-        /// The reason.
-        reason: String,
-    },
-}
-
-fn remedy(fault: MessageFault) -> &'static str {
-    match fault {
-        MessageFault::Foreign => {
-            "If a newer version has served this shard, start the newer version. If another program \
-             has written the message, nothing after it can be used: stop all Ringwell servers \
-             for the longest lifetime, then start them with another `stream`, to which only \
-             Ringwell may publish"
-        }
-        MessageFault::Damaged => {
-            "No server of the stream has the message intact: restore the stream from a backup, or \
-             stop all Ringwell servers for the longest lifetime, then start them with another \
-             `stream`"
-        }
-    }
-}
-
-impl FollowError {
-    /// Whether another server may have the message intact.
-    pub(super) fn may_be_of_one_server(&self) -> bool {
-        matches!(self, Self::Hole { .. } | Self::Message { fault: MessageFault::Damaged, .. })
-    }
-}
 
 /// A shard that has been taken over.
 #[derive(Debug)]
@@ -172,28 +62,6 @@ pub fn placement_name(placement: &Placement) -> String {
         hasher.update(&placement.of_bucket(bucket).to_le_bytes());
     }
     hasher.finalize().to_hex()[..16].to_owned()
-}
-
-/// The snapshots beside a log, and everything else that is needed to begin a copy with one of them.
-#[derive(Debug)]
-pub struct Beside<'a> {
-    /// The snapshots.
-    pub shelf: &'a dyn Shelf,
-    /// The settings, which include the location of the copy.
-    pub settings: &'a Settings,
-    /// The shard's pools.
-    pub specs: &'a [PoolSpec],
-    /// The limits on how far the copy is trusted.
-    pub believed: Believed,
-    /// Whether the log was created to replace one that was lost.
-    pub is_replacement: bool,
-    /// The place after the last message at the time when the log was found. If the log ends earlier
-    /// than this, it has replaced the log that was found.
-    pub end: u64,
-    /// The end of the log as reported by other processes.
-    pub reached: LogEnd,
-    /// The value of [`LogNotes::failed_at`](crate::store::LogNotes::failed_at).
-    pub failed_at: LogEnd,
 }
 
 /// Continues from the copy on this machine, reads the part of the log that the copy lacks, and

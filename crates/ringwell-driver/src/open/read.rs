@@ -10,7 +10,7 @@ use ringwell_directory::{RingPool, SHARDS_MAX};
 use ringwell_engine::{Recorded, Restore};
 use ringwell_journal::{Chunk, Durability, Noted, Recovered, Snapshot, Tip};
 
-use super::fetch::{discard_unfinished, set_aside};
+use super::unfinished::{discard_unfinished, set_aside};
 use crate::canary::{Bug, planted};
 use crate::rows::spec;
 use crate::store::{

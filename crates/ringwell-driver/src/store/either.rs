@@ -10,8 +10,8 @@ use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Group, Noted};
 
 use super::files::FileError;
-use super::index::ReadError;
 use super::interface::{Appended, Damage, Draft, Part, Reader, Store};
+use super::read_error::ReadError;
 use super::stats::Stats;
 
 /// A store, a reader or a draft of one of two kinds.

@@ -18,7 +18,7 @@ use ringwell_journal::{
 use super::Settings;
 use super::files::{Access, FileError, Files};
 use super::interface::{Damage, Part, Reader};
-use super::log::Unreached;
+use super::read_error::ReadError;
 use super::segments::segment_path;
 use super::stats::Counters;
 use super::unflushed::failed;
@@ -46,36 +46,6 @@ pub(super) struct Index {
 #[derive(Clone, Debug)]
 pub struct JournalReader<F> {
     pub(super) shared: Arc<Shared<F>>,
-}
-
-/// The reason why a group is unavailable.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The group is not stored yet.
-    #[error("group {0} is not stored yet")]
-    NotYet(u64),
-    /// The group was dropped together with history that was too old.
-    #[error("group {0} is no longer kept")]
-    Gone(u64),
-    /// The group was stored, but its bytes have changed since.
-    #[error("group {n} is damaged, in {} at offset {offset}", path.display())]
-    Damaged {
-        /// The group.
-        n: u64,
-        /// The segment's file.
-        path: PathBuf,
-        /// The group's offset in the file.
-        offset: u64,
-    },
-    /// The file cannot be read.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The log that contains the group does not answer.
-    #[error(transparent)]
-    Log(Unreached),
-    /// The log contains something else where the group should be.
-    #[error("group {0} is damaged in the journal's log")]
-    LogDamaged(u64),
 }
 
 /// The location of a group.

@@ -12,7 +12,7 @@ use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Group, Noted};
 
 use super::files::FileError;
-use super::index::ReadError;
+use super::read_error::ReadError;
 use super::stats::Stats;
 
 /// The result of storing a group.

@@ -7,7 +7,11 @@
 //! was first stored in the log. Source: docs/spec/log.md.
 
 mod appending;
+mod end;
+mod error;
+mod interface;
 mod notes;
+mod numbered;
 mod places;
 mod reached;
 mod reader;
@@ -16,19 +20,12 @@ mod slowness;
 mod standby;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
-use std::fmt;
-use std::future::Future;
-use std::ops::Range;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use ringwell_core::Millis;
-use ringwell_engine::{Reading, Recorded};
 use ringwell_journal::{Author, Clocks, Group, GroupHeader, Packer, encode_packed_message};
-use tokio::sync::mpsc;
 
 use super::files::FileError;
 use super::interface::{Appended, Part, Store};
@@ -37,12 +34,16 @@ use crate::platform::{Moment, Platform};
 
 pub(crate) use appending::STALE_MAX;
 pub use appending::{Appending, Ask, Before, Fate};
+pub use end::{LogEnd, Peak, Reached};
+pub use error::{NotAppended, Unreached};
+pub use interface::{Heard, LastOwner, Log, Logs, SharedLog, Shelf, Sign, Waiting};
 pub use notes::{FoundLog, KeptNotes, LogNotes, lost_logs};
-pub use places::{Numbered, Places};
-pub use reached::{LogEnd, Peak, Reached, reached_ends};
+pub use numbered::Numbered;
+pub use places::Places;
+pub use reached::reached_ends;
 pub use reader::LogReader;
 use shelf::Shelved;
-pub use shelf::{Index as SnapshotIndex, LogDraft, Prefix, Shelf, indexes};
+pub use shelf::{Index as SnapshotIndex, LogDraft, Prefix, indexes};
 use slowness::Slowness;
 pub use standby::{APART, BEAT_EVERY, Beat, Fenced, Silence};
 
@@ -63,245 +64,6 @@ const READ_BACK_FOR: Duration = Duration::from_mins(1);
 
 /// The maximum number of groups that one trim drops from the part of the log before the mirror.
 const PREFIX_GROUPS: u64 = 1_024;
-
-/// An ordered store that several machines share. Does not depend on the contents of a message.
-pub trait Log: 'static {
-    /// Adds message `n` if the log ends with message `n - 1`. Only one append is in progress at a
-    /// time.
-    fn append(
-        &self,
-        n: u64,
-        message: Bytes,
-    ) -> impl Future<Output = Result<(), NotAppended>> + 'static;
-
-    /// Like [`Self::append`], with an id by which the log recognizes a message that it already has.
-    #[cfg(canary)]
-    fn append_named(
-        &self,
-        _id: String,
-        n: u64,
-        message: Bytes,
-    ) -> impl Future<Output = Result<(), NotAppended>> + 'static {
-        self.append(n, message)
-    }
-
-    /// Reads message `n`; returns `None` if the log does not have it yet or no longer has it.
-    fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static;
-
-    /// Returns many messages in order. This is faster than reading them one by one. The sequence is
-    /// only a hint: it may end early, have gaps, and include damaged messages.
-    fn read_ahead(&self, _messages: Range<u64>) -> mpsc::Receiver<Bytes> {
-        mpsc::channel(1).1
-    }
-
-    /// Returns the range from the first message to the one after the last.
-    fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static;
-
-    /// Drops the messages before `before`.
-    fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static;
-
-    /// Asks another of the log's servers to lead, because the present leader is slow or may have
-    /// lost a message that others have.
-    fn change_leader(&self) -> impl Future<Output = Result<(), Unreached>> + 'static {
-        std::future::ready(Ok(()))
-    }
-
-    /// Returns the recorded origin of the message at a place, as human-readable text.
-    fn origin(&self, _place: u64) -> impl Future<Output = String> + 'static {
-        std::future::ready(String::new())
-    }
-
-    /// Returns the places of groups, if these differ from the groups' numbers.
-    fn places(&self) -> Places {
-        Places::default()
-    }
-}
-
-/// The reason why an append was not acknowledged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotAppended {
-    /// The log reports an end other than the expected one. This message itself may be the reason,
-    /// because a leader may count messages that it has proposed but not stored.
-    Taken,
-    /// There was no answer, or the answer was unclear.
-    Unknown,
-    /// The log has no space left.
-    Full,
-    /// The log will never accept this message, for this reason.
-    Refused(String),
-}
-
-/// The log did not answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the request to the journal's servers failed: {0}")]
-pub struct Unreached(pub String);
-
-/// The future that a method of [`SharedLog`] returns.
-pub type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
-/// A [`Log`] whose type is known only at run time.
-pub trait SharedLog: fmt::Debug + Send + Sync {
-    /// Like [`Log::append`].
-    fn append(&self, n: u64, message: Bytes) -> Waiting<Result<(), NotAppended>>;
-
-    /// Like [`Log::read`].
-    fn read(&self, n: u64) -> Waiting<Result<Option<Bytes>, Unreached>>;
-
-    /// Like [`Log::read_ahead`].
-    fn read_ahead(&self, messages: Range<u64>) -> mpsc::Receiver<Bytes>;
-
-    /// Like [`Log::ends`].
-    fn ends(&self) -> Waiting<Result<Range<u64>, Unreached>>;
-
-    /// Like [`Log::trim`].
-    fn trim(&self, before: u64) -> Waiting<Result<(), Unreached>>;
-
-    /// Like [`Log::change_leader`].
-    fn change_leader(&self) -> Waiting<Result<(), Unreached>>;
-
-    /// Like [`Log::origin`].
-    fn origin(&self, place: u64) -> Waiting<String>;
-}
-
-/// A heartbeat, which contains the shard time of the serving process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sign {
-    /// The process's shard time.
-    pub at: Millis,
-    /// The epochs of the process's shards, in the order of the shards.
-    pub epochs: Vec<u64>,
-    /// For each shard, in the same order: the newest group that its log has stored since the
-    /// process began to serve; 0 if there is none. Empty if the heartbeat is from an earlier build.
-    pub stored: Vec<u64>,
-}
-
-/// The last heartbeat of another process that served this process's shards.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
-    /// The sign.
-    pub sign: Sign,
-    /// The time since the heartbeat arrived, according to this machine's monotonic clock.
-    pub ago: Duration,
-    /// For each shard, in order: the end that its log must have reached according to heartbeats.
-    pub reached: Vec<Reached>,
-}
-
-/// The last known state of the process that may have served this process's shards before.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LastOwner {
-    /// The last owner's shard time, as if it had been read from the end of a local journal.
-    pub recorded: Recorded,
-    /// The epochs of the last owner's shards, in the order of the shards.
-    pub epochs: Vec<u64>,
-    /// For each shard, in order: the end that its log must have reached according to heartbeats.
-    pub reached: Vec<Reached>,
-}
-
-impl Heard {
-    /// Returns the sender's estimated time: its shard time at the heartbeat, plus the time since
-    /// the heartbeat arrived. The estimate is never ahead of the sender's clock, because the
-    /// heartbeat was in transit for a while.
-    #[must_use]
-    pub fn owner(self, reading: &Reading) -> LastOwner {
-        let Sign { at, epochs, .. } = self.sign;
-        let (ago, reached) = (self.ago, self.reached);
-        let ago = Millis(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX));
-        let less_boot = |at: Millis| at.0.cast_signed() - reading.since_boot.0.cast_signed();
-        let shard_offset = less_boot(Millis(at.0.saturating_add(ago.0)));
-        let wall_offset = less_boot(reading.wall);
-        let clocks = Some(Clocks { boot: reading.boot, shard_offset, wall_offset });
-        LastOwner { recorded: Recorded { last_at: at, clocks }, epochs, reached }
-    }
-}
-
-/// Provides the logs of all shards.
-pub trait Logs: fmt::Debug + Send + Sync {
-    /// Looks for the log of `shard`. Waits for the log's servers.
-    ///
-    /// # Errors
-    /// The reason why it is unknown whether the log exists, as human-readable text.
-    fn find(&self, shard: u16) -> Result<FoundLog, String>;
-
-    /// Returns the log of `shard`, which is created with `notes` if it does not exist. `placement`
-    /// names the assignment of pools to shards. A log that was created for another placement is
-    /// refused: other logs may contain lockouts of this shard's pools. Waits for the log's servers.
-    ///
-    /// # Errors
-    /// The reason why the log cannot be used, as human-readable text.
-    fn log(
-        &self,
-        shard: u16,
-        placement: &str,
-        notes: &LogNotes,
-    ) -> Result<Arc<dyn SharedLog>, String>;
-
-    /// Adds `shards` to the notes of these shards' logs, and from now on keeps the notes up to date
-    /// with `kept`. Does not wait, so the notes may be out of date if the process exits.
-    fn keep_notes(&self, shards: BTreeSet<u16>, kept: Box<dyn Fn() -> KeptNotes + Send>);
-
-    /// Whether the log of `shard` exists. Waits for the log's servers.
-    ///
-    /// # Errors
-    /// The reason why this could not be determined, as human-readable text.
-    fn has_log(&self, shard: u16) -> Result<bool, String>;
-
-    /// Returns the shelf with the snapshots beside the log of `shard`. Waits for the log's servers.
-    ///
-    /// # Errors
-    /// The reason why the snapshots cannot be used, as human-readable text.
-    fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String>;
-
-    /// Waits until this process may take its shards over; the first one is `first`. Returns when
-    /// other processes have sent no reports for a while, or when one reports that it no longer
-    /// serves. The reports are only hints; the log decides which process owns a shard. Returns the
-    /// last heartbeat of a serving process, if there was one.
-    fn stand_by(&self, first: u16) -> Option<Heard>;
-
-    /// Until [`Self::serving`] is called, keeps reporting that this process is taking its shards
-    /// over.
-    fn starting(&self, first: u16);
-
-    /// From now on, sends heartbeats as long as `sign` returns one.
-    fn serving(&self, first: u16, sign: Box<dyn Fn() -> Option<Sign> + Send>);
-
-    /// Reports that this process has stored all groups and no longer serves. Waits until the report
-    /// is sent.
-    fn ended(&self, first: u16);
-}
-
-impl Log for Arc<dyn SharedLog> {
-    fn append(
-        &self,
-        n: u64,
-        message: Bytes,
-    ) -> impl Future<Output = Result<(), NotAppended>> + 'static {
-        SharedLog::append(&**self, n, message)
-    }
-
-    fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static {
-        SharedLog::read(&**self, n)
-    }
-
-    fn read_ahead(&self, messages: Range<u64>) -> mpsc::Receiver<Bytes> {
-        SharedLog::read_ahead(&**self, messages)
-    }
-
-    fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static {
-        SharedLog::ends(&**self)
-    }
-
-    fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static {
-        SharedLog::trim(&**self, before)
-    }
-
-    fn change_leader(&self) -> impl Future<Output = Result<(), Unreached>> + 'static {
-        SharedLog::change_leader(&**self)
-    }
-
-    fn origin(&self, place: u64) -> impl Future<Output = String> + 'static {
-        SharedLog::origin(&**self, place)
-    }
-}
 
 /// Stores groups in a log first, and then in the mirror.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Group, Noted};
 
 use super::files::FileError;
-use super::index::ReadError;
 use super::interface::{Appended, Draft, Part, Reader, Store};
+use super::read_error::ReadError;
 use super::stats::{Counters, Stats};
 
 /// A store without files.

@@ -36,6 +36,7 @@ mod journal;
 mod log;
 mod memory;
 mod overflow_periods;
+mod read_error;
 mod seen;
 mod segments;
 mod served;
@@ -53,7 +54,7 @@ pub use gaps::{Gap, Gaps};
 pub use identity::{
     FoundJournal, Identity, RESTORED, WrittenJournal, is_restored, mark_restored, unmark_restored,
 };
-pub use index::{JournalReader, ReadError};
+pub use index::JournalReader;
 pub use inline::{Inline, InlineJournal, Unstored};
 pub use interface::{Appended, Damage, Draft, Part, Reader, Store};
 pub use journal::{Dropped, Journal};
@@ -66,6 +67,7 @@ pub use log::{
 pub(crate) use log::{STALE_MAX, append as append_to_log};
 pub use memory::{Memory, MemoryReader};
 pub use overflow_periods::OverflowPeriods;
+pub use read_error::ReadError;
 pub use ringwell_journal::Recovered;
 pub use seen::SeenJournals;
 pub use segments::{SegmentFiles, journal_found, segment_path};

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::LogEnd;
+use super::end::LogEnd;
 use crate::canary::{Bug, planted};
 use crate::store::gaps::Gaps;
 

@@ -9,49 +9,14 @@ use std::time::Duration;
 
 use ringwell_core::Millis;
 
-use super::{LastOwner, Sign};
+use super::end::{LogEnd, Peak, Reached};
+use super::interface::{LastOwner, Sign};
 use crate::canary::{Bug, planted};
 use crate::platform::Moment;
 
 /// The age from which reports no longer count, in multiples of the longest lockout. All numbers
 /// that were handed out before such a report are free.
 const LOCKOUTS: u64 = 2;
-
-/// The highest value that has been reported so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Peak {
-    /// The value.
-    pub value: u64,
-    /// The time since the last report of this value or a higher one.
-    pub ago: Duration,
-}
-
-/// The highest values that were reported for the end of a shard's log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reached {
-    /// The epoch of the log's owner.
-    pub epoch: Peak,
-    /// The newest group in the log.
-    pub group: Peak,
-}
-
-/// The epoch and the newest group that a shard's log must have reached; zeros if they are unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogEnd {
-    /// The owner's epoch.
-    pub epoch: u64,
-    /// The group.
-    pub group: u64,
-}
-
-impl LogEnd {
-    /// Whether a log for which this end was reported must have lost groups or been replaced since.
-    /// A process now takes the log over with `epoch`, and adds group `taken_n`.
-    #[must_use]
-    pub fn is_beyond(self, epoch: u64, taken_n: u64) -> bool {
-        self.epoch >= epoch || self.group >= taken_n
-    }
-}
 
 /// Returns the ends of logs that `last_owner` and earlier owners reported. A report is ignored if
 /// all numbers that were handed out before it must be free. `lockout_max` is the longest lockout.

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use ringwell_journal::{Author, Group, Noted, decode_message};
 
 use super::Unreached;
-use super::places::{Places, is_skipped};
-use super::shelf::Shelf;
+use super::interface::Shelf;
+use super::numbered::is_skipped;
+use super::places::Places;
 use crate::canary::{Bug, planted};
-use crate::store::index::ReadError;
 use crate::store::interface::{Damage, Reader};
+use crate::store::read_error::ReadError;
 
 /// Reads the groups of a log and of its copy.
 #[derive(Clone, Debug)]

@@ -6,14 +6,14 @@
 //! the log has every group that the snapshot covers, and groups that the older of the two snapshots
 //! needs are never trimmed. Source: docs/spec/log.md, "Snapshots".
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use ringwell_core::Millis;
 use ringwell_journal::{SnapshotError, SnapshotReader};
 
-use super::Unreached;
+use super::error::Unreached;
+use super::interface::Shelf;
 use super::places::Places;
 use crate::canary::{Bug, planted};
 use crate::store::files::FileError;
@@ -33,62 +33,6 @@ const PIECES_MAX: usize = 1 << 16;
 
 /// The maximum number of places that are searched for an index.
 const PIECES_TRIED: usize = 1 << 12;
-
-/// The snapshots of one shard, and access to the shard's log for look-ups. All calls block until
-/// they are done, so they must be made from threads that serve no batches.
-pub trait Shelf: fmt::Debug + Send + Sync {
-    /// Adds a piece of a snapshot, and returns the piece's place.
-    ///
-    /// # Errors
-    /// Returns [`Unreached`]; the piece may or may not have been stored.
-    fn add(&self, piece: Bytes) -> Result<u64, Unreached>;
-
-    /// Adds an index, which is the newest one from now on.
-    ///
-    /// # Errors
-    /// Returns [`Unreached`]; the index may or may not have been stored.
-    fn add_index(&self, index: Bytes) -> Result<u64, Unreached>;
-
-    /// Returns the newest index and its place.
-    ///
-    /// # Errors
-    /// [`Unreached`]
-    fn newest_index(&self) -> Result<Option<(u64, Bytes)>, Unreached>;
-
-    /// Returns a piece or an index; `None` if it is no longer stored.
-    ///
-    /// # Errors
-    /// [`Unreached`]
-    fn get(&self, at: u64) -> Result<Option<Bytes>, Unreached>;
-
-    /// Drops all pieces and indexes that were added before `before`.
-    ///
-    /// # Errors
-    /// [`Unreached`]
-    fn trim(&self, before: u64) -> Result<(), Unreached>;
-
-    /// Returns the message at a place of the log.
-    ///
-    /// # Errors
-    /// [`Unreached`]
-    fn message(&self, place: u64) -> Result<Option<Bytes>, Unreached>;
-
-    /// Like [`Self::message`], but asks servers other than the one that lacks the message or has a
-    /// damaged copy. Returns `None` if the log no longer has the message, or if other servers were
-    /// asked a short time ago.
-    ///
-    /// # Errors
-    /// [`Unreached`]
-    fn message_elsewhere(&self, _place: u64) -> Result<Option<Bytes>, Unreached> {
-        Ok(None)
-    }
-
-    /// Returns the number of bytes that the log takes up.
-    ///
-    /// # Errors
-    /// [`Unreached`]
-    fn log_bytes(&self) -> Result<u64, Unreached>;
-}
 
 /// One snapshot's index.
 #[derive(Clone, Debug, PartialEq, Eq)]
