@@ -5,6 +5,7 @@
 
 mod answers;
 mod journals;
+mod members;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,6 +13,7 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use answers::Answers;
+use members::{digits, need, put};
 
 use crate::history::{Batch, Fact, Fault, Lookup, SourceLine, Version, Whole};
 use crate::line::Line;
@@ -215,29 +217,4 @@ fn lookup(
     };
     whole.lookups += 1;
     put(spill, lookup.number, &Fact::Lookup(lookup))
-}
-
-fn put(spill: &mut Spill, by: u64, fact: &Fact) -> Result<(), String> {
-    spill.put(by, fact).map_err(|error| format!("cannot write to a temporary file: {error}"))
-}
-
-fn need<T>(member: Option<T>, name: &str) -> Result<T, String> {
-    member.ok_or_else(|| format!("`{name}` is missing"))
-}
-
-/// Converts a telephone number to an integer. Ten digits stay unchanged. For a number with a `+`,
-/// 10^15 is added to its digits, so the result differs from every number of ten digits.
-fn digits(text: &str) -> Result<u64, String> {
-    const INTERNATIONAL: u64 = 1_000_000_000_000_000;
-    let read = |text: &str| {
-        let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse::<u64>().ok().filter(|_| is_digits)
-    };
-    let number = match text.strip_prefix('+') {
-        Some(rest) => read(rest).filter(|_| rest.len() <= 15).map(|number| number + INTERNATIONAL),
-        None => read(text).filter(|_| text.len() == 10),
-    };
-    number.ok_or_else(|| {
-        format!("`{text}` is not a telephone number: expected ten digits, or + and up to 15 digits")
-    })
 }

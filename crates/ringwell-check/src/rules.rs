@@ -37,7 +37,7 @@ pub(crate) fn judge(whole: &Whole, spill: &mut Spill) -> io::Result<Findings> {
         clients::count(whole, &part, &mut findings);
         clients::double(whole, &part, &mut findings);
         clients::pool(whole, &part, &mut findings);
-        clients::attribution(whole, &part, &mut rest, &mut findings);
+        rest::attribution(whole, &part, &mut rest, &mut findings);
         journals::double(whole, &timelines, &mut findings);
         joined::lost(whole, &part, &timelines, &mut findings);
         joined::given(whole, &part, &timelines, &mut rest);

@@ -20,7 +20,7 @@ use super::limits;
 use super::section::Section;
 use super::toml_file::{parse, read_bytes, unreadable};
 use super::values::ValueError;
-use crate::{Cluster, ClusterMap, ClusterNode, Listen, Secret};
+use crate::{Cluster, ClusterMap, ClusterNode, Listen};
 
 const NAME_BYTES_MAX: usize = 64;
 const NODE_HINT: &str = "write [[node]], and below it name, shards, link and listen";

@@ -7,7 +7,6 @@
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::Millis;
-use crate::slot::Slot;
 
 /// Treats a number as free one millisecond before its lockout ends.
 pub const LOCK_COMPARE: u8 = 1;
@@ -44,8 +43,8 @@ pub(crate) fn now(now: Millis) -> Millis {
     if is_planted(LOCK_COMPARE) { now + Millis(1) } else { now }
 }
 
-pub(crate) fn place(place: u32, slots: &[Slot], now: Millis) -> u32 {
-    let last = slots.iter().rposition(|slot| slot.is_free(now));
+/// The place of the number to hand out, if the last free number is at `last`.
+pub(crate) fn place(place: u32, last: Option<usize>) -> u32 {
     let last = last.and_then(|last| u32::try_from(last).ok());
     last.filter(|_| is_planted(NOT_FIFO)).unwrap_or(place)
 }

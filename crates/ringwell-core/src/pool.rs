@@ -140,7 +140,10 @@ impl Pool {
         }
         let place = self.order.as_ref().map_or(self.head, |order| order.first());
         #[cfg(canary)]
-        let place = crate::canary::place(place, self.slots(all), now);
+        let place = {
+            let last = self.slots(all).iter().rposition(|slot| slot.is_free(now));
+            crate::canary::place(place, last)
+        };
         #[cfg(canary)]
         let now = crate::canary::now(now);
         let until = all[(self.base + place) as usize].locked_until.max(self.held_until);

@@ -19,7 +19,7 @@ use foldhash::{HashMap, HashMapExt as _};
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, RECENT_MAX};
 use ringwell_journal::{AnswerEntry, RecordedAnswer, RowKey};
 
-use crate::engine::Outcome;
+use crate::outcome::Outcome;
 use queue::Queue;
 
 /// The minimum time for which an answer is remembered, unless there are too many answers.

@@ -14,6 +14,7 @@ mod counts;
 mod engine;
 mod facts;
 mod live_records;
+mod outcome;
 mod restore;
 mod snapshot;
 #[cfg(test)]
@@ -28,8 +29,9 @@ pub use clock::{
     slewed,
 };
 pub use counts::Counts;
-pub use engine::{Ask, Engine, Outcome, Refusal};
+pub use engine::{Ask, Engine};
 pub use facts::{Apart, Facts};
+pub use outcome::{Outcome, Refusal};
 pub use restore::{Doubts, Restore};
 pub use ringwell_journal::{Clocks, RowKey};
 pub use snapshot::{PIECE_ENTRIES, SnapshotStep};

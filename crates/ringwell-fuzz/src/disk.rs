@@ -4,46 +4,23 @@
 //! may be dropped silently, unless the damage left no trace of the frame.
 
 mod damage;
+mod files;
 mod sample;
 
 pub use damage::Damage;
+pub use files::Files;
 pub use sample::{Frame, Sample, sample};
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use ringwell_journal::{
-    BLOCK_BYTES, Group, RecoverError, Recovered, RecoveryPlan, SegmentFile, Segments, SnapshotMark,
-    Verdict, recover,
+    BLOCK_BYTES, Group, RecoverError, Recovered, RecoveryPlan, SnapshotMark, Verdict, recover,
 };
 
 /// The length of a block's stamp, which precedes a frame's header.
 pub const STAMP_BYTES: usize = 8;
 /// The length of a frame's header.
 pub const HEADER_BYTES: usize = 64;
-
-/// Segments in memory, by their numbers. Recovery only has a shared reference, so it cannot change
-/// them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Files(pub BTreeMap<u64, Vec<u8>>);
-
-impl Segments for Files {
-    type Error = Infallible;
-
-    fn list(&self) -> Result<Vec<SegmentFile>, Infallible> {
-        let file =
-            |(&segno, file): (&u64, &Vec<u8>)| SegmentFile { segno, bytes: file.len() as u64 };
-        Ok(self.0.iter().map(file).collect())
-    }
-
-    fn read_at(&self, segno: u64, offset: u64, out: &mut [u8]) -> Result<usize, Infallible> {
-        let file = self.0.get(&segno).map_or(&[][..], Vec::as_slice);
-        let rest = file.get(usize::try_from(offset).unwrap()..).unwrap_or_default();
-        let len = rest.len().min(out.len());
-        out[..len].copy_from_slice(&rest[..len]);
-        Ok(len)
-    }
-}
 
 /// The result of recovering a damaged journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

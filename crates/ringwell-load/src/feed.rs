@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::clock::as_ns;
 use crate::history::Attempt;
 use crate::pace::{Pace, Schedule};
-use crate::run::LoadPlan;
+use crate::plan::LoadPlan;
 
 /// A batch to be sent again because its answer was lost.
 #[derive(Debug)]

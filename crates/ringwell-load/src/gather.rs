@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::clock::{as_ns, as_seconds, cpu_ns, now_ns};
 use crate::outcome::{FORMAT, Latency, Outcome, Sample, Setting, curve};
 use crate::pace::Pace;
+use crate::plan::{LoadPlan, Progress, mode};
 use crate::request::Spread;
-use crate::run::{LoadPlan, Progress, mode};
 use crate::tally::{Counts, Latencies, latencies};
 use crate::worker::{Seen, Shared};
 

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use crate::outcome::{Latency, Outcome, Setting};
+use crate::plan::Progress;
 use crate::request::Spread;
-use crate::run::Progress;
 use crate::tally::Counts;
 
 /// The width of the bar in the line that shows the progress of the run.

@@ -19,8 +19,8 @@ use crate::connection::{AnswerBuffer, Connection, ConnectionState, Received, Req
 use crate::feed::{Feed, Retry};
 use crate::history::{Attempt, History, Scribe};
 use crate::pace::Pace;
+use crate::plan::LoadPlan;
 use crate::request::Batches;
-use crate::run::LoadPlan;
 use crate::tally::{Counts, Failure, Latencies, Tally};
 use crate::target::Endpoint;
 use crate::timer::Timer;

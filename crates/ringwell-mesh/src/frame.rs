@@ -13,17 +13,12 @@ use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
 
 mod bytes;
 mod error;
+mod version;
 
 pub use error::FrameError;
+pub use version::{NUMBERS_OF_THE_WORLD, VERSION};
 
 use bytes::{NUMBER_BYTES, Reader, put_number, put_start, put_varint, version_for};
-
-/// The highest version that this release writes and reads. The first byte of a frame is its
-/// version.
-pub const VERSION: u8 = 3;
-
-/// The first version whose answers may contain numbers with a country code other than 1.
-pub const NUMBERS_OF_THE_WORLD: u8 = 2;
 
 /// The first version in which an *unanswered* frame may list numbers that clients can request
 /// again.

@@ -9,6 +9,7 @@ use serde_json::json;
 use sqlx::{AnyConnection, Row};
 
 use crate::change::{Change, check_length};
+use crate::room::Room;
 use crate::row::{Columns, from_db, to_db};
 use crate::store::Store;
 use crate::{Refusal, StoreError};
@@ -24,16 +25,6 @@ pub struct Network {
     pub ceiling: Option<u64>,
     /// Whether `ceiling` was set for this network; otherwise it is the default for all networks.
     pub is_own: bool,
-}
-
-/// The count of numbers that one network may still add, cached during a change. The time to count
-/// numbers is proportional to the count of the network's pools, so counting must not be repeated
-/// for every line of a list of pools.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
-    network: String,
-    /// The network's maximum count of numbers, and the count of numbers that it may still add.
-    ceiling: Option<(u64, u64)>,
 }
 
 /// Counts the numbers in the pools of network `$1`.

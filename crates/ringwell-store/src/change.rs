@@ -13,10 +13,10 @@ use ringwell_directory::RingPoolKey;
 use serde_json::{Value, json};
 use sqlx::{Any, AnyConnection, Row, Transaction};
 
-use crate::ceiling::Room;
 use crate::numbers::{self, NumberState};
+use crate::orders::Orders;
 use crate::pools::{self, Former, Pool, PoolSettings, Scope};
-use crate::purchase::Orders;
+use crate::room::Room;
 use crate::row::{from_db, ms, to_db};
 use crate::{Refusal, StoreError};
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use sqlx::{AnyConnection, Connection, Row};
 
-use crate::database::{Kind, sqlite_url};
+use crate::database::sqlite_url;
 use crate::file::{side_files, wal_of};
+use crate::kind::Kind;
 use crate::schema::found_version;
 use crate::{FileFault, Schema, StoreError};
 

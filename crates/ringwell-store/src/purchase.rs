@@ -16,40 +16,15 @@ use sqlx::Row;
 
 use crate::change::{Change, object};
 use crate::numbers::Span;
+use crate::orders::apart;
 use crate::pools::Pool;
-use crate::provider::{Offer, Provider, ProviderError, Purchase};
+use crate::provider::{Offer, Provider, Purchase};
 use crate::row::from_db;
 use crate::store::Store;
 use crate::{Refusal, StoreError};
 
 /// The maximum count of numbers that are bought at once, and of offers that are read at once.
 const OFFERS_MAX: usize = 10_000;
-
-/// The purchases that a change will order from the provider.
-#[derive(Debug, Default)]
-pub(crate) struct Orders {
-    provider: Option<Arc<dyn Provider>>,
-    /// The purchases to order when the change is committed.
-    purchases: Vec<Purchase>,
-    /// Whether this change has already searched for numbers that were bought but not added to the
-    /// inventory.
-    has_looked: bool,
-}
-
-impl Orders {
-    pub(crate) fn of(provider: Option<Arc<dyn Provider>>) -> Self {
-        Self { provider, ..Self::default() }
-    }
-
-    /// Orders the purchases from the provider.
-    pub(crate) async fn place(self) -> Result<(), StoreError> {
-        let Self { provider: Some(provider), purchases, .. } = self else { return Ok(()) };
-        if purchases.is_empty() {
-            return Ok(());
-        }
-        apart(provider, move |it| it.buy(&purchases)).await
-    }
-}
 
 impl Change {
     /// Buys at most `count` of `numbers` for `network`: the cheapest, within the network's ceiling
@@ -188,15 +163,4 @@ fn audit_entry(bought: &[Offer]) -> serde_json::Value {
     let numbers: Vec<_> = bought.iter().map(|offer| offer.number.to_string()).collect();
     let price: u64 = bought.iter().map(|offer| offer.price_cents).sum();
     json!({ "numbers": numbers, "price_cents": price })
-}
-
-/// Calls the provider on a separate thread, because the provider may block.
-async fn apart<T: Send + 'static>(
-    provider: Arc<dyn Provider>,
-    ask: impl FnOnce(&dyn Provider) -> Result<T, ProviderError> + Send + 'static,
-) -> Result<T, StoreError> {
-    let answer = tokio::task::spawn_blocking(move || ask(&*provider)).await;
-    // If the provider panics, the panic is returned as a provider error.
-    let answer = answer.unwrap_or_else(|error| Err(ProviderError(error.to_string())));
-    answer.map_err(StoreError::Provider)
 }

@@ -6,7 +6,7 @@
 use sqlx::{AnyConnection, Connection, Executor, Row};
 
 use crate::StoreError;
-use crate::database::Kind;
+use crate::kind::Kind;
 
 /// The tables for one purpose. One database may contain several schemas.
 #[derive(Debug)]

@@ -18,13 +18,13 @@ use sqlx::{AnyConnection, Row};
 use crate::change::Change;
 use crate::database::{Database, Location};
 use crate::numbers::{self, Goal, NumberState, Run};
+use crate::orders::Orders;
 use crate::pace::Pace;
 use crate::pools::{self, Pool, Scope};
 use crate::provider::{FileProvider, Provider};
-use crate::purchase::Orders;
 use crate::row::{Columns, from_db, from_ms, ms, to_db};
-use crate::sites;
-use crate::tokens::SlowHash;
+use crate::site_rows;
+use crate::slow_hash::SlowHash;
 use crate::{StoreError, schema};
 
 /// The directory's database.
@@ -197,7 +197,7 @@ impl Store {
             pools.push(pool.ring_pool(ranges)?);
         }
         drop(rows);
-        Ok(Loaded { version, pools, sites: sites::all(&mut tx).await? })
+        Ok(Loaded { version, pools, sites: site_rows::all(&mut tx).await? })
     }
 
     /// Returns the changes after the version `since`, or everything if it is 0. The cost depends on
@@ -238,7 +238,7 @@ impl Store {
         for row in query.bind(since).fetch_all(&mut *tx).await? {
             delta.removed.push(PoolId(from_db(row.try_get(0)?, "a pool's id")?));
         }
-        delta.sites = sites::changed_since(&mut tx, since).await?;
+        delta.sites = site_rows::changed_since(&mut tx, since).await?;
         Ok(delta)
     }
 

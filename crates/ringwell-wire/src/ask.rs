@@ -12,8 +12,8 @@ use ringwell_core::PoolId;
 use wide::i8x16;
 
 use crate::error_class::{InputFault, RowError};
-use crate::legacy::Format;
-use crate::params;
+use crate::format::Format;
+use crate::params::{self, KEY_NAME, VISITOR_BYTES_MAX, VISITOR_NAME};
 use crate::route::is_date;
 use crate::scan::text::{BLOCK, FIRST_OF_KEY, pass};
 use crate::span::Span;
@@ -70,14 +70,6 @@ impl Ask {
         self.params.iter().flat_map(pairs).any(is_param)
     }
 }
-
-/// Ringwell's own parameter, which identifies the visitor who requests or keeps a number.
-pub(crate) const VISITOR_NAME: &[u8] = b"ringwell_visitor";
-
-/// The maximum length in bytes of the value of `ringwell_visitor`. Longer values are ignored.
-pub const VISITOR_BYTES_MAX: usize = 128;
-
-pub(crate) const KEY_NAME: &[u8] = b"ring_pool_key";
 
 /// The `&` before a parameter, and the bytes with which both `ring_pool_key` and `ringwell_visitor`
 /// begin.

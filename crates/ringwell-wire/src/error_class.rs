@@ -332,7 +332,7 @@ impl RequestError {
         let (class, message) = (self.class(), self.message());
         // In the only documented example of this form, the message comes first.
         let mut out = b"{\"errors\":{\"invalid_data\":".to_vec();
-        crate::response::json_string(&mut out, &message);
+        crate::json::json_string(&mut out, &message);
         out.extend_from_slice(b",\"class\":\"");
         out.extend_from_slice(class.as_bytes());
         out.extend_from_slice(b"\"}}");

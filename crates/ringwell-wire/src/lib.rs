@@ -6,6 +6,8 @@
 mod ask;
 mod batch;
 mod error_class;
+mod format;
+mod json;
 pub mod legacy;
 pub mod national;
 pub mod params;
@@ -13,13 +15,16 @@ mod relaxed;
 mod request_line;
 mod response;
 mod route;
+mod row;
 mod scan;
 mod span;
 
-pub use ask::{Ask, VISITOR_BYTES_MAX};
-pub use batch::{Batch, Limits, Row};
+pub use ask::Ask;
+pub use batch::Batch;
 pub use error_class::{InputFault, RequestError, RowError};
+pub use params::VISITOR_BYTES_MAX;
 pub use request_line::repaired;
 pub use response::{BulkResponse, ResponseRow, Tracking, ten_digits};
 pub use route::{Route, api_path, route};
+pub use row::{Limits, Row};
 pub use span::Span;

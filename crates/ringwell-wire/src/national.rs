@@ -59,7 +59,7 @@ thread_local! {
 #[must_use]
 pub fn national(number: PromoNumber) -> String {
     if number.to_nanp().is_some() {
-        return crate::response::formatted(number);
+        return formatted(number);
     }
     let mut out = Vec::new();
     write(&mut out, number);
@@ -109,6 +109,15 @@ fn look_up(number: PromoNumber) -> String {
     phonenumber::parse(None, &international).map_or(international, |number| {
         number.format().mode(phonenumber::Mode::National).to_string()
     })
+}
+
+/// Returns `NNN-NNN-NNNN` if the country code is 1, and otherwise the national form.
+pub(crate) fn formatted(number: PromoNumber) -> String {
+    if number.to_nanp().is_none() {
+        return national(number);
+    }
+    let text = number.to_string();
+    format!("{}-{}-{}", &text[..3], &text[3..6], &text[6..])
 }
 
 #[cfg(test)]

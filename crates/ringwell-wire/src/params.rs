@@ -5,7 +5,13 @@ use std::collections::BTreeSet;
 
 use percent_encoding::percent_decode;
 
-use crate::ask::{KEY_NAME, VISITOR_NAME};
+/// Ringwell's own parameter, which identifies the visitor who requests or keeps a number.
+pub(crate) const VISITOR_NAME: &[u8] = b"ringwell_visitor";
+
+/// The maximum length in bytes of the value of `ringwell_visitor`. Longer values are ignored.
+pub const VISITOR_BYTES_MAX: usize = 128;
+
+pub(crate) const KEY_NAME: &[u8] = b"ring_pool_key";
 
 /// The names of the parameters that are never shown: `ring_pool_key`, whose value may be a secret,
 /// and `ringwell_visitor`.

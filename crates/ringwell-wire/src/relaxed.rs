@@ -9,8 +9,8 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::batch::{Limits, Row, parse_row};
 use crate::error_class::{InputFault, RequestError, RowError};
+use crate::row::{Limits, Row, parse_row};
 use crate::span::Span;
 
 /// The maximum nesting depth of objects and arrays.

@@ -7,6 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ringwell_core::PromoNumber;
 
 use crate::error_class::RowError;
+use crate::json::{json_string, json_text};
 use crate::national;
 use crate::span::Span;
 
@@ -250,34 +251,6 @@ const fn eight_digits(value: u64) -> u64 {
     let tens = (pairs.wrapping_mul(103) >> 10) & 0x000F_000F_000F_000F;
     let digits = tens | pairs.wrapping_sub(tens.wrapping_mul(10)) << 8;
     digits | 0x3030_3030_3030_3030
-}
-
-/// Returns `NNN-NNN-NNNN` if the country code is 1, and otherwise the national form.
-pub(crate) fn formatted(number: PromoNumber) -> String {
-    if number.to_nanp().is_none() {
-        return national::national(number);
-    }
-    let text = number.to_string();
-    format!("{}-{}-{}", &text[..3], &text[3..6], &text[6..])
-}
-
-/// Appends a JSON string.
-pub(crate) fn json_string(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    json_text(out, text);
-    out.push(b'"');
-}
-
-/// Appends the contents of a JSON string, without its quotes.
-fn json_text(out: &mut Vec<u8>, text: &str) {
-    for byte in text.bytes() {
-        match byte {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            0..0x20 => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
-            _ => out.push(byte),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use memchr::memchr;
 
 use crate::error_class::RequestError;
-use crate::legacy::Format;
+use crate::format::Format;
 
 /// A recognized path under `/api/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,11 +10,13 @@
 //! every body that this reader accepts, `relaxed` reads the same rows.
 
 mod row;
+mod scanner;
 pub(crate) mod text;
 mod usual;
 
-use crate::batch::{Limits, Row};
 use crate::relaxed;
+use crate::row::{Limits, Row};
+use scanner::Scanner;
 use text::{after, blanks, plain};
 
 /// The nesting depth of the body's members, which are within one object.
@@ -29,24 +31,6 @@ pub(crate) struct Scanned {
     /// The offset before which queries need not be searched for `ring_pool_key` and
     /// `ringwell_visitor`.
     pub(crate) queries_from: usize,
-}
-
-/// Reads the rows of one body.
-struct Scanner<'a> {
-    body: &'a [u8],
-    limits: &'a Limits,
-    usual: usual::Reader<'a>,
-    rows: &'a mut Vec<Row>,
-    /// See [`Scanned::decoded`]. This buffer is longer than its contents, so that whole blocks can
-    /// be written.
-    decoded: Vec<u8>,
-    /// The end of the decoded strings in `decoded`.
-    decoded_end: usize,
-    /// Whether a suffix contained an escape. If so, the next suffix is decoded without trying the
-    /// fast path first.
-    has_escapes: bool,
-    /// Whether suffixes in the body must be searched for `ring_pool_key` and `ringwell_visitor`.
-    is_unsettled: bool,
 }
 
 /// Reads `body` into `rows`. Returns `None` if this reader cannot read the body, in which case some

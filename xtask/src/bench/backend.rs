@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::BenchInputs;
+use super::inputs::BenchInputs;
 use super::server::{Server, free_address, pinned};
 
 const DELAY: Duration = Duration::from_millis(100);

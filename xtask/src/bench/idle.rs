@@ -10,10 +10,10 @@ use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::inputs::{BenchInputs, Findings};
 use super::load::{OpenLoop, ROWS, open_loop};
 use super::server::{Demo, Server, pinned};
 use super::table::{self, median};
-use super::{BenchInputs, Findings};
 
 /// Batches a second while the idle connections are open.
 const RATE: u32 = 1_000;

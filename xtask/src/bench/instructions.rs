@@ -7,9 +7,9 @@ use std::process::Command;
 use anyhow::Context as _;
 use serde_json::json;
 
+use super::inputs::{BenchInputs, Findings};
 use super::load::ROWS;
 use super::table::median;
-use super::{BenchInputs, Findings};
 use crate::callgrind;
 use crate::shell::{is_installed, output};
 

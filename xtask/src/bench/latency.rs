@@ -3,10 +3,10 @@
 
 use serde_json::json;
 
+use super::inputs::{BenchInputs, Findings};
 use super::load::{Flush, Latency, OpenLoop, ROWS, flush, open_loop};
 use super::server::{Demo, Server};
 use super::table::{self, median};
-use super::{BenchInputs, Findings};
 
 /// Batches a second.
 const RATE: u32 = 1_000;

@@ -6,10 +6,10 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde_json::json;
 
+use super::inputs::{BenchInputs, Findings};
 use super::load::{OpenLoop, ROWS, open_loop};
 use super::server::{Demo, Server};
 use super::table::{self, median};
-use super::{BenchInputs, Findings};
 
 /// Batches a second: so few that no batch has to wait for the core.
 const RATE: u32 = 1_000;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use super::BenchInputs;
+use super::inputs::BenchInputs;
 use super::machine::Machine;
 use super::server::{Server, pinned};
 use crate::shell::{output, root};

@@ -6,10 +6,10 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use super::inputs::{BenchInputs, Findings};
 use super::load::{ClosedLoop, ROWS, closed_loop};
 use super::server::{Demo, Server, pinned};
 use super::table::{self, median};
-use super::{BenchInputs, Findings};
 use crate::shell::output;
 
 /// The count of connections in the comparison with wrk.

@@ -12,10 +12,10 @@ use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::json;
 
+use super::inputs::{BenchInputs, Findings};
 use super::load::{OpenLoop, ROWS, mixed_loop};
 use super::server::{Demo, Server, free_address, pinned};
 use super::table::{self, median};
-use super::{BenchInputs, Findings};
 
 /// Batches a second.
 const RATE: u32 = 1_000;

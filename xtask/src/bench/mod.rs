@@ -7,6 +7,7 @@
 mod backend;
 mod guided;
 mod idle;
+mod inputs;
 mod instructions;
 mod latency;
 mod links;
@@ -29,6 +30,7 @@ use serde_json::{Map, Value, json};
 
 use crate::shell::is_installed;
 pub(crate) use guided::{GUIDED, program as guided_program};
+use inputs::{BenchInputs, Findings};
 use machine::Machine;
 pub(crate) use requests::requests;
 pub(crate) use server::{Server, free_address};
@@ -74,22 +76,6 @@ enum Which {
     Loader,
     Published,
     All,
-}
-
-/// The inputs of every benchmark.
-struct BenchInputs {
-    programs: server::Programs,
-    machine: Machine,
-    seconds: u32,
-    rounds: u32,
-    smoke: bool,
-}
-
-/// The results of a benchmark that are not only printed.
-struct Findings {
-    raw: Value,
-    /// Descriptions of wrong answers; empty if there were none.
-    problems: Vec<String>,
 }
 
 type Benchmark = fn(&BenchInputs) -> anyhow::Result<Findings>;

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
+use super::inputs::{BenchInputs, Findings};
 use super::server::{Server, free_address, pinned};
 use super::table::{self, median};
-use super::{BenchInputs, Findings};
 use crate::shell::{is_installed, target_dir};
 
 /// Requests of each kind in one round. There are so few that the server can remember all new

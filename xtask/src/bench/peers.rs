@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use super::inputs::{BenchInputs, Findings};
 use super::load::ROWS;
 use super::loader::{Load, load};
 use super::table::{self, median, range};
-use super::{BenchInputs, Findings};
 use start::{Kind, Running, Shop};
 
 /// Batches a second in the open loop: as many as the slowest peer can serve.

@@ -10,11 +10,11 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::backend;
+use super::inputs::{BenchInputs, Findings};
 use super::load::ROWS;
 use super::loader::{Load, load};
 use super::server::{Demo, Server};
 use super::table;
-use super::{BenchInputs, Findings};
 use crate::shell::{is_installed, output, root};
 
 /// Programs of the gem that print `what: figure (published: figure)`.

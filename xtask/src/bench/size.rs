@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::json;
 
+use super::inputs::{BenchInputs, Findings};
 use super::load::{ClosedLoop, ROWS, closed_loop};
 use super::server::{Demo, Server};
 use super::table::{self, median};
-use super::{BenchInputs, Findings};
 
 /// The count of connections in the closed loop.
 const CONNECTIONS: u32 = 64;

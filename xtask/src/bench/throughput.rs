@@ -3,10 +3,10 @@
 
 use serde_json::json;
 
+use super::inputs::{BenchInputs, Findings};
 use super::load::{ClosedLoop, ROWS, closed_loop};
 use super::server::{Demo, Server};
 use super::table::{self, median, range};
-use super::{BenchInputs, Findings};
 
 /// A server and a count of connections, measured once per round.
 struct Variant<'a> {

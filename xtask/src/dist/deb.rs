@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
-use super::{Release, read, set_mode, write};
+use super::release::{Release, read, set_mode, write};
 use crate::shell::{output, run};
 
 /// Files that the package must contain; without them, it would not work, or users would not find

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use super::{digits, need, put};
+use super::members::{digits, need, put};
 use crate::history::{Asked, Batch, End, Fact, SourceLine, What, Whole};
 use crate::line::{Line, Row};
 use crate::spill::Spill;

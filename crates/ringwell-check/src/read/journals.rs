@@ -2,7 +2,7 @@
 //!
 //! Owns the checks made while lines are read: the order of records, and their count in each frame.
 
-use super::{digits, need, put};
+use super::members::{digits, need, put};
 use crate::history::{
     Fact, Frame, HeldAtEnd, Journal, Kind, Last, Owner, Record, Segment, SourceLine, Whole,
 };

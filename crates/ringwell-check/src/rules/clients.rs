@@ -1,8 +1,7 @@
 //! Rules that need only the lines of clients: doubles, wrong pools, answers, deadlines, look-ups.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use super::rest::Rest;
 use crate::history::{Asked, Batch, End, Lookup, MS, Part, Row, SourceLine, What, Whole};
 use crate::verdict::{Findings, Rule};
 
@@ -199,21 +198,6 @@ fn deadline_of(whole: &Whole, batch: &Batch) -> Option<i64> {
 
 fn late(batch: &Batch, end: &End, deadline_ms: i64) -> bool {
     end.t - batch.t > deadline_ms * MS + DEADLINE_SLACK
-}
-
-/// C10: a look-up finds the row that held the number. If the row got a number that belongs to
-/// another part, the look-up is judged at the end.
-pub(super) fn attribution(whole: &Whole, part: &Part, rest: &mut Rest, findings: &mut Findings) {
-    if part.lookups.is_empty() {
-        return;
-    }
-    let rows: HashMap<_, _> = part.rows.iter().map(|row| (&*row.rid, row)).collect();
-    for lookup in &part.lookups {
-        match rows.get(&*lookup.rid) {
-            Some(row) => looked_up(whole, lookup, Some(row), findings),
-            None => rest.look_up(lookup),
-        }
-    }
 }
 
 /// Checks a look-up against its row, if the row was found.

@@ -216,3 +216,18 @@ fn overflow(whole: &Whole, row: &Row<'_>, spans: &[(i64, i64)], findings: &mut F
     );
     findings.add(Rule::Overflow, Some(to), words, &[row.batch.place, row.end.place]);
 }
+
+/// C10: a look-up finds the row that held the number. If the row got a number that belongs to
+/// another part, the look-up is judged at the end.
+pub(super) fn attribution(whole: &Whole, part: &Part, rest: &mut Rest, findings: &mut Findings) {
+    if part.lookups.is_empty() {
+        return;
+    }
+    let rows: HashMap<_, _> = part.rows.iter().map(|row| (&*row.rid, row)).collect();
+    for lookup in &part.lookups {
+        match rows.get(&*lookup.rid) {
+            Some(row) => clients::looked_up(whole, lookup, Some(row), findings),
+            None => rest.look_up(lookup),
+        }
+    }
+}

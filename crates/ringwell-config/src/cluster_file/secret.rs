@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ringwell_directory::Fault;
 
-use super::Secret;
+use crate::cluster::Secret;
 use crate::fields::text;
 use crate::section::Section;
 use crate::toml_file::read_bytes;

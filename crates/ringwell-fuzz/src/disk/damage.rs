@@ -2,7 +2,8 @@
 
 use ringwell_journal::BLOCK_BYTES;
 
-use super::{Files, HEADER_BYTES, STAMP_BYTES, sample};
+use super::files::Files;
+use super::{HEADER_BYTES, STAMP_BYTES, sample};
 
 /// One fault. Damage at a position outside of its file has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use ringwell_journal::{
     frame_bytes,
 };
 
-use super::Files;
+use super::files::Files;
 
 pub(super) const SHARD: u32 = 3;
 pub(super) const JOURNAL: [u8; 16] = *b"fuzzed journal 1";

@@ -7,7 +7,8 @@ use core::ops::Range;
 
 use ringwell_core::PromoNumber;
 
-use super::{FrameError, NUMBERS_OF_THE_WORLD, VERSION};
+use super::error::FrameError;
+use super::version::{NUMBERS_OF_THE_WORLD, VERSION};
 
 /// The length of a promo number's code in version 1. The lowest byte comes first.
 pub(super) const NUMBER_BYTES: usize = 5;

@@ -1,6 +1,6 @@
 //! The reason why a frame was refused.
 
-use super::VERSION;
+use super::version::VERSION;
 
 /// The first rule that a frame breaks. The error texts are meant for the operator's log, and never
 /// contain a client's data.

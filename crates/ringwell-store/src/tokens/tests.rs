@@ -1,3 +1,4 @@
+use argon2::Argon2;
 use argon2::PasswordHasher;
 use ringwell_core::Millis;
 

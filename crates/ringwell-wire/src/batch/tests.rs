@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::response::{BulkResponse, ResponseRow};
+use crate::span::Span;
 use ringwell_core::{PoolId, PromoNumber};
 
 fn parse(body: &str) -> Result<Batch, RequestError> {

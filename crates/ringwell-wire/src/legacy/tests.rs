@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::response::Tracking;
+use ringwell_core::PromoNumber;
 
 /// Writes a request as text, `pool KEY before|after visitor`, or its error.
 fn words(pool: &str, query: &str, strict_params: bool) -> String {

@@ -7,13 +7,13 @@
 //! and not the whole body. Invariant: from every text that this reader accepts, `relaxed::row`
 //! reads the same row.
 
-use super::Scanner;
+use super::scanner::Scanner;
 use super::text::{BLOCK, after, blanks, decode, number, pass, plain, string};
 use super::usual::{self, FIRST_OF_TEXT, Params};
 use crate::ask::{Ask, parse_query, parse_suffix, pool_path};
-use crate::batch::{Limits, Row};
 use crate::error_class::{InputFault, RowError};
 use crate::relaxed;
+use crate::row::{Limits, Row};
 use crate::span::Span;
 
 /// The maximum length in bytes of the prefix before the pool's id, in a suffix that is a path or

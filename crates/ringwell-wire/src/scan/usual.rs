@@ -10,7 +10,7 @@ use ringwell_core::PoolId;
 
 use super::text::{FIRST_OF_KEY, after, pass, pass_params};
 use crate::ask::Ask;
-use crate::batch::{Limits, Row};
+use crate::row::{Limits, Row};
 use crate::span::Span;
 
 /// The lowest byte that is skipped in a string. Control characters and `"` are lower and must not

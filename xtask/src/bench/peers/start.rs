@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::super::BenchInputs;
 use super::super::server::{Server, free_address, pinned};
 use super::store::{self, Store, StoreHome};
+use crate::bench::inputs::BenchInputs;
 use crate::shell::{is_installed, output, root, run};
 
 /// The Node.js option that enlarges the heap space for short-lived objects; `bench/peers/README.md`

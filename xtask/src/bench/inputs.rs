@@ -1,0 +1,22 @@
+//! The inputs of benchmarks, and their results.
+
+use serde_json::Value;
+
+use super::machine::Machine;
+use super::server::Programs;
+
+/// The inputs of every benchmark.
+pub(super) struct BenchInputs {
+    pub(super) programs: Programs,
+    pub(super) machine: Machine,
+    pub(super) seconds: u32,
+    pub(super) rounds: u32,
+    pub(super) smoke: bool,
+}
+
+/// The results of a benchmark that are not only printed.
+pub(super) struct Findings {
+    pub(super) raw: Value,
+    /// Descriptions of wrong answers; empty if there were none.
+    pub(super) problems: Vec<String>,
+}
