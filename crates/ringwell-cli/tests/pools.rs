@@ -287,7 +287,7 @@ fn lists_are_tried_imported_and_exported() {
     let again = managed.says(&["import", &out, "--only-bad"]);
     assert_eq!(again, "good: 2, bad: 0; all lines were applied\n");
     // Two lines for one new pool create only one pool. Existing pools do not change.
-    let both = format!("{exported}4,KEY45678,,1800,8885550500,5,,,,\n4,,,900,8885550600,5,,,,\n");
+    let both = format!("{exported}4,KEY45678,,1800,8885550500,5,,,,,\n4,,,900,8885550600,5,,,,,\n");
     fs::write(&list, both).unwrap();
     let new = managed.run(&["import", &list, "--create-only", "--apply", "good"]);
     let printed = stdout(&new);
@@ -304,6 +304,18 @@ fn lists_are_tried_imported_and_exported() {
     assert!(with_key("KEY-2-OF-2").contains("   2  unchanged"));
     let third = with_key("KEY-3-OF-2");
     assert!(third.contains("   2  bad     ring pool 2 already has two keys"), "{third}");
+    // An export contains both keys, and another server accepts both.
+    let both = managed.says(&["export"]);
+    assert!(both.contains("\n2,KEY45678,") && both.contains(",KEY-2-OF-2\n"), "{both}");
+    let (other, of_other) = (Managed::start(), managed.path("both.csv"));
+    fs::write(&of_other, &both).unwrap();
+    other.says(&["import", &of_other]);
+    assert_eq!(other.says(&["export"]), both);
+    let again = other.says(&["import", &of_other]);
+    assert!(again.contains("unchanged") && !again.contains("updated"), "{again}");
+    fs::write(&of_other, both.replace(",KEY-2-OF-2", ",KEY-3-OF-2")).unwrap();
+    let third = other.run(&["import", &of_other]);
+    assert!(stdout(&third).contains("ring pool 2 already has two keys"), "{third:?}");
     managed.fails(&["import", "/no/such/file"], "cannot read /no/such/file");
     let lines = "x,KEY45678,,1800,8885550700,5\n5,KEY45678,,soon,8885550700,5\n\
                  5,KEY45678,,1800,8885550700\n5,KEY45678,,1800,8885550700,many\n";

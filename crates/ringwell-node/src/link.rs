@@ -2,7 +2,7 @@
 //! `ringwell-driver` decides which rows are sent, when they are sent, and which answers are
 //! returned to clients.
 
-mod call;
+pub(crate) mod call;
 pub(crate) mod clocks;
 pub(crate) mod serve;
 pub(crate) mod tls;
@@ -14,8 +14,7 @@ use std::rc::Rc;
 use ringwell_driver::link::{Way, to_others};
 use ringwell_driver::queue::Peers;
 
-use self::call::Calls;
-pub(crate) use self::call::HttpNet;
+use self::call::{Calls, HttpNet};
 use crate::platform::Tokio;
 use crate::server::Server;
 

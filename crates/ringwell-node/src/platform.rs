@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::ServeError;
 use crate::disk::OsFiles;
-use crate::link::HttpNet;
+use crate::link::call::HttpNet;
 use crate::priority::step_back;
 use crate::tasks::spawn;
 use ringwell_os::clock::{boot_time, wall_time};

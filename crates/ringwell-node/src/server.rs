@@ -10,7 +10,7 @@ use crate::link::clocks::Estimates;
 use crate::link::tls::Tls;
 use crate::memory::{Bodies, bodies_bytes};
 use crate::secure::Secure;
-use crate::site::Sites;
+use crate::site::sites::Sites;
 
 /// The state that all threads share.
 #[derive(Debug)]

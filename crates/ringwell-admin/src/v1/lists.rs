@@ -74,6 +74,9 @@ struct Line {
     advertiser: String,
     #[serde(default)]
     campaign: String,
+    /// The key that will replace the pool's key. Empty unless the pool has two keys.
+    #[serde(default)]
+    next_ring_pool_key: String,
 }
 
 /// The result of applying a list.
@@ -256,6 +259,7 @@ struct Parsed {
     range: NumberRange,
     overflow: Option<PromoNumber>,
     key: Option<RingPoolKey>,
+    next_key: Option<RingPoolKey>,
 }
 
 fn wrong(field: &str, what: &str) -> Trouble {
@@ -268,6 +272,7 @@ impl Line {
         let plain = |cell: String| unguarded(&cell).to_owned();
         Self {
             ring_pool_key: plain(self.ring_pool_key),
+            next_ring_pool_key: plain(self.next_ring_pool_key),
             name: plain(self.name),
             network: plain(self.network),
             advertiser: plain(self.advertiser),
@@ -300,26 +305,26 @@ impl Line {
             "" => None,
             text => Some(number("overflow_number", text)?),
         };
-        let key = match self.ring_pool_key.as_str() {
-            "" => None,
-            text => {
-                let fault = |error: KeyError| match error.hint() {
-                    Some(hint) => wrong("ring_pool_key", &format!("{error}; {hint}")),
-                    None => wrong("ring_pool_key", &error.to_string()),
-                };
-                Some(RingPoolKey::parse_chosen(text).map_err(fault)?)
-            }
+        let key = |column: &str, text: &str| {
+            let fault = |error: KeyError| match error.hint() {
+                Some(hint) => wrong(column, &format!("{error}; {hint}")),
+                None => wrong(column, &error.to_string()),
+            };
+            let given = (!text.is_empty()).then(|| RingPoolKey::parse_chosen(text));
+            given.transpose().map_err(fault)
         };
+        let next_key = key("next_ring_pool_key", &self.next_ring_pool_key)?;
+        let key = key("ring_pool_key", &self.ring_pool_key)?;
         if let Some(overflow) = overflow.filter(|number| range.contains(*number)) {
             return Err(StoreError::from(PoolFault::OverflowInRotation(overflow)).into());
         }
-        Ok(Parsed { lifetime, range, overflow, key })
+        Ok(Parsed { lifetime, range, overflow, key, next_key })
     }
 }
 
 impl List<'_> {
     async fn apply_line(&self, change: &mut Change, line: Line) -> Result<&'static str, Trouble> {
-        let Parsed { lifetime, range, overflow, key } = line.parse()?;
+        let Parsed { lifetime, range, overflow, key, next_key } = line.parse()?;
         check_new(change, self.inventory, range, overflow).await?;
         let id = PoolId(line.id);
         let before = change.find_pool(id).await?;
@@ -355,12 +360,18 @@ impl List<'_> {
             }
             change.update_pool(id, settings).await?;
             if let Some(key) = key.filter(|key| *key != before.key) {
+                if next_key.is_some() {
+                    return Err(wrong("ring_pool_key", "differs from the pool's first key"));
+                }
                 change.rotate_key(id, key).await?;
             }
         } else {
             let settings = new_pool(line, scope, lifetime, overflow.is_some());
             let key = key.map_or_else(new_key, Ok)?;
             change.create_pool(settings, Some(id), key).await?;
+        }
+        if let Some(key) = next_key {
+            change.rotate_key(id, key).await?;
         }
         change.add_numbers(id, &[range]).await?;
         if overflow.is_some() && overflow != present {
@@ -435,6 +446,9 @@ fn line_of(pool: &ringwell_store::Pool, range: NumberRange) -> Line {
         network: guarded(scope.network),
         advertiser: guarded(scope.advertiser),
         campaign: guarded(scope.campaign),
+        next_ring_pool_key: pool
+            .next_key
+            .map_or_else(String::new, |key| guarded(key.reveal().to_owned())),
     }
 }
 

@@ -8,7 +8,7 @@
 
 mod appending;
 mod end;
-mod error;
+pub(super) mod error;
 mod interface;
 mod notes;
 mod numbered;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::files::FileError;
-use super::log::Unreached;
+use super::log::error::Unreached;
 
 /// The reason why a group is unavailable.
 #[derive(Debug, thiserror::Error)]

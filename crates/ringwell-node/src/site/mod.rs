@@ -11,7 +11,7 @@ mod edge;
 mod leases;
 mod response;
 mod script;
-mod sites;
+pub(crate) mod sites;
 mod token;
 mod visit;
 
@@ -30,7 +30,7 @@ use self::answer::Sender;
 use self::leases::LeasedNumber;
 use self::response::{allow, nothing, refused};
 pub use self::script::{Script, script};
-pub(crate) use self::sites::{Outcome, SiteEntry, Sites};
+pub(crate) use self::sites::{Outcome, SiteEntry};
 use self::visit::{BODY_BYTES_MAX, Visit};
 use crate::fields::values;
 use crate::request::{read_within, trace, traced};
