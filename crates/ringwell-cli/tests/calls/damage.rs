@@ -522,7 +522,9 @@ fn a_file_that_is_no_database_is_refused_and_nothing_is_made_beside_it() {
 
 #[test]
 fn a_directory_is_no_database_of_calls_or_of_ring_pools() {
-    for more in ["", "[directory]\ndatabase = \"sqlite:folder\"\n"] {
+    let pools = "management.address = \"127.0.0.1:0\"\n\
+                 [directory]\ndatabase = \"sqlite:folder\"\n";
+    for more in ["", pools] {
         let site = site((more.is_empty()).then_some("sqlite:folder"), more);
         let folder = site.config().with_file_name("folder");
         fs::create_dir(&folder).unwrap();
