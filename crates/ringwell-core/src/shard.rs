@@ -92,6 +92,8 @@ pub struct Grant {
     pub locked_until: Millis,
     /// The position of the number's previous record.
     pub previous: Position,
+    /// Whether the number was in doubt until it was handed out: see [`is_doubted`].
+    pub was_doubted: bool,
 }
 
 /// An allocation that has been undone.
@@ -197,6 +199,7 @@ impl Shard {
         let slot = &mut self.slots[chosen as usize];
         assert!(slot.is_free(now), "a locked number was chosen");
         let previous = slot.position;
+        let was_doubted = is_doubted(slot.locked_until, owner.held_until);
         assert!(previous < position, "the new record does not follow the previous one");
         let number = slot.number;
         self.recent.push(position, now, slot);
@@ -209,7 +212,7 @@ impl Shard {
             owner.sticky = true;
             self.visitors.assign(pool, chosen, visitor);
         }
-        Ok(Grant { slot: chosen, number, locked_until, previous })
+        Ok(Grant { slot: chosen, number, locked_until, previous, was_doubted })
     }
 
     /// Extends the lockout of the number that `visitor` has in `pool` to one lifetime from `now`.
@@ -259,7 +262,7 @@ impl Shard {
         let (number, locked_until) = (held.number, held.locked_until);
         owner.changed(&self.slots, slot);
         self.has_orders = true;
-        Some(Grant { slot, number, locked_until, previous })
+        Some(Grant { slot, number, locked_until, previous, was_doubted: false })
     }
 
     /// Whether the visitor's request at `seen_at` was the last to begin or extend the lockout of
@@ -298,7 +301,7 @@ impl Shard {
         self.pools[pool as usize].changed(&self.slots, slot);
         self.has_orders = true;
         self.visitors.assign(pool, slot, None);
-        Some(Grant { slot, number, locked_until: until, previous })
+        Some(Grant { slot, number, locked_until: until, previous, was_doubted: false })
     }
 
     /// Like [`Self::release`], for an allocation that no visitor has seen: the previous allocation

@@ -16,8 +16,6 @@ pub struct Arrivals {
     pub pools: Vec<(PoolId, Vec<NumberRange>)>,
     /// Buckets that differ between the two states.
     pub buckets: Vec<u16>,
-    /// Buckets with pools that lose numbers.
-    pub shrunk: Vec<u16>,
 }
 
 impl Arrivals {
@@ -32,10 +30,6 @@ impl Arrivals {
         };
         for bucket in (0..BUCKETS).filter(|bucket| !after.shares(before, *bucket)) {
             found.buckets.push(bucket);
-            let loses = |old: &RingPool| !entering(old, after.pool(old.id())).is_empty();
-            if before.pools_in(bucket).iter().any(|old| loses(old)) {
-                found.shrunk.push(bucket);
-            }
             for pool in after.pools_in(bucket).iter().filter(|pool| is_own(after, pool.id())) {
                 let mut numbers = entering(pool, before.pool(pool.id()));
                 // If a number moves between pools of the node, its lockout moves with it.

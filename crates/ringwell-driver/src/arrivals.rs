@@ -460,17 +460,6 @@ pub(crate) async fn hold<P: Platform>(
     // If the shard has ended, the change that follows detects it.
     let Some(now) = now(peers, first).await else { return };
     let changed = changed(next, found);
-    // Pools that were unknown at startup need no hold if their bucket's list is the one that was
-    // last served, unless allocations may have been lost.
-    let is_in_doubt = node.begun.unknown_until > now;
-    let is_as_served = |of: u16| {
-        let served = node.begun.served_lists.as_ref().and_then(|lists| lists.get(&of));
-        !is_in_doubt
-            && !node.has_shrunk(of)
-            && served.copied().is_some_and(|list| changed.get(&of) == Some(&Some(list)))
-    };
-    node.shrink(&found.shrunk);
-    let pools = found.pools.iter().filter(|(pool, _)| !is_as_served(bucket(*pool)));
     // A change of owners does not change any list.
     let lists = node.lists();
     let is_new = |of: &u16| changed.get(of).is_some_and(|list| lists.get(of) != list.as_ref());
@@ -478,7 +467,7 @@ pub(crate) async fn hold<P: Platform>(
     let leaving = leaving(platform, node).await.unwrap_or_default().into_iter().filter(is_new);
     let leaving = leaving.flat_map(|bucket| next.pools_in(bucket));
     let leaving = leaving.map(|pool| (pool.id(), pool.numbers().to_vec()));
-    let pools: Vec<_> = pools.cloned().chain(leaving).collect();
+    let pools: Vec<_> = found.pools.iter().cloned().chain(leaving).collect();
     let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: false };
     let held_until = hold_pools(platform, node, peers, &pools, rule).await;
     if let Some(left) = held_until.map(|until| until.since(now)).filter(|left| left.0 > 0) {

@@ -80,6 +80,10 @@ bugs! {
     /// Look-ups order the answers of all shards by the shards' clocks, and ignore which allocation
     /// the owner recorded as the newest.
     OwnerNotBelieved "owner-not-believed";
+    /// A look-up ignores that a number was in doubt once the number has been handed out again.
+    DoubtForgotten "doubt-forgotten";
+    /// If the owner of a number answers, look-ups ignore that other shards do not.
+    UnreachableIgnored "unreachable-ignored";
     /// Look-ups do not ask the previous owner for the record of an allocation whose pool has moved.
     RecordsStayBehind "records-stay-behind";
     /// An allocation is attributed although its record, and thus its visitor, is lost.

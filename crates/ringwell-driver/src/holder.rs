@@ -180,11 +180,9 @@ impl LookUp<'_> {
         // newest.
         let of_owner = answers.iter().find(|(shard, _)| self.owner == Some(*shard));
         let of_owner = of_owner.filter(|(_, past)| !past.is_doubted);
-        if of_owner.is_none() && !unreachable.is_empty() {
-            // An unreachable shard may have handed the number out more recently than the other
-            // shards.
-            gaps.push(Gap::unknown());
-        }
+        // An unreachable shard may have handed the number out.
+        let has_unknown = !unreachable.is_empty();
+        let has_unknown = has_unknown && !(planted(Bug::UnreachableIgnored) && of_owner.is_some());
         let present = of_owner.and_then(|(_, past)| newest_of_owner(past, &answers));
         let present = present.filter(|_| !planted(Bug::OwnerNotBelieved)).cloned();
         let is_present = |held: &PastAllocation| {
@@ -193,6 +191,7 @@ impl LookUp<'_> {
         let mut took_long = answers.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
         let nexts = answers.iter().filter_map(|(_, past)| past.next);
         let nexts: Vec<_> = nexts.filter(|_| !planted(Bug::EndsStayBehind)).collect();
+        let sure = self.sure(&answers);
         let later: Vec<_> = answers.iter_mut().filter_map(|(_, past)| Later::take(past)).collect();
         let answers: Vec<PastAllocation> =
             answers.into_iter().filter_map(|(_, past)| past.held).collect();
@@ -227,6 +226,9 @@ impl LookUp<'_> {
             };
         }
         let is_certain = held.as_ref().is_some_and(is_present);
+        if has_unknown && !sure.contains(&held.as_ref().map(|held| held.allocated_at)) {
+            gaps.push(Gap::unknown());
+        }
         let (held, missing) = match held {
             Some(held) if is_certain => (Some(held), None),
             // A running lockout does not prove that `held` is the newest allocation: another shard
@@ -248,6 +250,14 @@ impl LookUp<'_> {
             held.next_allocated_at = nexts.into_iter().chain(held.next_allocated_at).min();
         }
         Ok(Joined { past, unreachable })
+    }
+
+    /// Returns the allocations that are the newest by the requested time according to answers that
+    /// [`is_sure`]. `None` stands for a sure answer without an allocation.
+    fn sure(&self, answers: &[(u16, Past)]) -> Vec<Option<Millis>> {
+        let is_owner = |shard: u16| self.owner == Some(shard);
+        let sure = answers.iter().filter(|(shard, past)| is_sure(past, is_owner(*shard)));
+        sure.map(|(_, past)| past.held.as_ref().map(|held| held.allocated_at)).collect()
     }
 
     /// Determines the wall-clock times of the newest allocations in `gaps`, except for the
@@ -345,6 +355,21 @@ fn newest_of_owner<'a>(
         }
         _ => None,
     }
+}
+
+/// Whether a shard's answer rules out that another shard handed the number out between the
+/// allocation that the shard reports and the requested time. The reported allocation was the newest
+/// of all shards when this shard handed the number out next, or still is. If the shard reports no
+/// allocation, there was none by then.
+fn is_sure(past: &Past, is_owner: bool) -> bool {
+    let is_complete = match &past.held {
+        Some(_) => past.missing.is_none_or(|missing| missing == Missing::TooLong),
+        None => past.missing.is_none(),
+    };
+    let next = past.held.as_ref().map_or(past.next, |held| held.next_allocated_at);
+    let is_newest = is_owner && !past.is_doubted;
+    let was_doubted = past.was_doubted && !planted(Bug::DoubtForgotten);
+    is_complete && past.later.is_none() && !was_doubted && (next.is_some() || is_newest)
 }
 
 impl Gap {

@@ -182,8 +182,6 @@ pub struct Node {
     claimed: RwLock<BTreeSet<u16>>,
     /// The newest version of the map that another node has reported.
     newest_version: AtomicU64,
-    /// Buckets with pools from which numbers have been removed since startup.
-    shrunk: RwLock<BTreeSet<u16>>,
     /// For each bucket that this node has agreed to take, the digest of the bucket's list of pools.
     prepared: RwLock<BTreeMap<u16, Option<u64>>>,
     /// The facts found in the data directory at startup.
@@ -256,7 +254,6 @@ impl Node {
             returned: RwLock::default(),
             claimed: RwLock::default(),
             newest_version: AtomicU64::default(),
-            shrunk: RwLock::default(),
             prepared: RwLock::default(),
             begun,
             seen: tokio::sync::Mutex::default(),
@@ -377,17 +374,6 @@ impl Node {
             };
         }
         *lists != before
-    }
-
-    /// Whether numbers have been removed from pools of `bucket` since startup.
-    #[must_use]
-    pub fn has_shrunk(&self, bucket: u16) -> bool {
-        self.shrunk.read().unwrap_or_else(PoisonError::into_inner).contains(&bucket)
-    }
-
-    /// Records that numbers are being removed from pools of `buckets`.
-    pub fn shrink(&self, buckets: &[u16]) {
-        self.shrunk.write().unwrap_or_else(PoisonError::into_inner).extend(buckets);
     }
 
     /// Returns, for each bucket that this node has agreed to take, the digest of the bucket's list

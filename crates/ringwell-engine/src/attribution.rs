@@ -61,6 +61,9 @@ pub struct Past {
     /// The end, by the wall clock, of a period whose records were lost, if that period is the
     /// reason for `missing`. Allocations after this time are known.
     pub lost_until: Option<Millis>,
+    /// Whether another shard may have handed the number out after `held` and before this shard
+    /// handed it out next. This is possible if the number was in doubt at that time.
+    pub was_doubted: bool,
     /// The time of the allocation after the one in `held`, or of the oldest known allocation if
     /// `held` is `None`. The clock is that of the shard that made the allocation. This time
     /// identifies the allocation. Present only if another shard made the allocation, if the
@@ -106,6 +109,7 @@ pub enum Moment {
 
 /// A look-up in progress.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent fact")]
 pub struct Walk<'a> {
     number: PromoNumber,
     at: Moment,
@@ -136,6 +140,8 @@ pub struct Walk<'a> {
     next_own: Option<Millis>,
     /// See [`Past::later`].
     later: Option<Millis>,
+    /// See [`Past::was_doubted`].
+    was_doubted: bool,
     /// Whether the time of a later allocation is uncertain. Either the time of the next allocation
     /// is unknown, or an allocation's recorded time is later than the recorded time of the
     /// allocation that followed it. The latter happens if the wall clock was wrong and was not
@@ -212,6 +218,7 @@ impl Engine {
             next_allocated_at: None,
             next_own: None,
             later: None,
+            was_doubted: false,
             is_doubtful: false,
             collected: None,
         };
@@ -251,6 +258,7 @@ struct Met<'a> {
     pool: PoolId,
     allocated_at: Millis,
     locked_until: Millis,
+    was_doubted: bool,
     /// The wall clock minus shard time at `allocated_at`.
     shift: i64,
     params: [&'a [u8]; 2],
@@ -302,17 +310,19 @@ impl Walk<'_> {
                 self.relocked(at, until);
                 Ok(self.back(previous))
             }
-            Record::Allocate { number, at, pool, lockout, previous, params, .. }
-                if number == self.number =>
-            {
+            Record::Allocate {
+                number, at, pool, lockout, previous, was_doubted, params, ..
+            } if number == self.number => {
                 let (allocated_at, locked_until) = (at, at + lockout);
-                let met = Met { pool, allocated_at, locked_until, shift, params };
+                let met = Met { pool, allocated_at, locked_until, was_doubted, shift, params };
                 Ok(self.allocation(&met).unwrap_or_else(|| self.back(previous)))
             }
             Record::Carry { number, allocated_at, locked_until, pool, params, .. }
                 if number == self.number =>
             {
-                let met = Met { pool, allocated_at, locked_until, shift, params };
+                // The doubt does not matter, because no earlier records are kept.
+                let was_doubted = false;
+                let met = Met { pool, allocated_at, locked_until, was_doubted, shift, params };
                 if let Some(collected) = &mut self.collected {
                     // The keep-alive records that were written before this `Carry` record are no
                     // longer kept.
@@ -408,7 +418,8 @@ impl Walk<'_> {
         let later = newest.map(|newest| newest.allocated_at);
         let later_by = self.newest_by.filter(|_| newest.as_ref().is_some_and(is_received));
         let missing = Some(missing).filter(|_| is_reported);
-        Past { held, missing, later, later_by, next: self.next_own, ..Past::default() }
+        let (next, was_doubted) = (self.next_own, self.was_doubted);
+        Past { held, missing, was_doubted, later, later_by, next, ..Past::default() }
     }
 
     /// Returns the newest allocation, if it was made no later than the requested time and its
@@ -435,7 +446,8 @@ impl Walk<'_> {
     /// because the newest allocation may be the requested one.
     fn past(&self, held: Option<PastAllocation>) -> Past {
         let missing = Some(Missing::NotKept).filter(|_| held.is_none() && self.is_undated());
-        Past { held, missing, later: self.later, next: self.next_own, ..Past::default() }
+        let (later, next, was_doubted) = (self.later, self.next_own, self.was_doubted);
+        Past { held, missing, was_doubted, later, next, ..Past::default() }
     }
 
     /// Whether the look-up needs the time of the newest allocation but that time is unknown.
@@ -493,6 +505,7 @@ impl Walk<'_> {
         self.next_allocated_at = Some(known);
         self.next_own = Some(known);
         self.later = None;
+        self.was_doubted = met.was_doubted;
         self.collected = self.collected.as_ref().map(|_| Collected::default());
         None
     }

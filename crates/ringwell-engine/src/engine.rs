@@ -277,6 +277,7 @@ impl Engine {
                     number: grant.number,
                     lockout: grant.locked_until - now,
                     previous: grant.previous,
+                    was_doubted: grant.was_doubted,
                     visitor,
                     idempotency: ask.retry,
                     params: ask.params,

@@ -53,6 +53,8 @@ pub enum Record<'a> {
         lockout: Millis,
         /// The position of the number's previous record, or [`Position::NONE`].
         previous: Position,
+        /// Whether another shard may have handed the number out after the previous record.
+        was_doubted: bool,
         /// The visitor who may ask for the same number again.
         visitor: Option<VisitorId>,
         /// The row that gets the same answer if it is repeated.
@@ -206,6 +208,8 @@ mod flag {
     pub(super) const LONG_NUMBER: u8 = 1 << 5;
     /// Flag of a `Release`.
     pub(super) const RESTORED: u8 = 1 << 6;
+    /// Flag of an `Allocate`.
+    pub(super) const DOUBTED: u8 = 1 << 6;
     /// Flag of a `Carry`.
     pub(super) const CLOCKS: u8 = 1 << 6;
     pub(super) const ALLOCATION: u8 = 1 << 7;

@@ -1,5 +1,5 @@
 //! Tests with the sample journals that are checked in under `fixtures/journal`. All of them are
-//! still readable, and this version writes exactly the bytes of `v2`, `v3` and `v4`.
+//! still readable, and this version writes exactly the bytes of `v2` to `v5`.
 
 use std::convert::Infallible;
 
@@ -23,10 +23,12 @@ struct Fixture {
     numbers: fn(u64) -> PromoNumber,
     /// The row whose answer is removed by the fixture's `Release` record.
     forgotten: Option<RowKey>,
+    /// Whether one of the numbers was in doubt until it was handed out again.
+    was_doubted: bool,
 }
 
 macro_rules! fixture {
-    ($version:literal, $clocks:expr, $numbers:expr, $forgotten:expr) => {
+    ($version:literal, $clocks:expr, $numbers:expr, $forgotten:expr, $was_doubted:expr) => {
         Fixture {
             segments: [
                 include_bytes!(concat!(
@@ -48,15 +50,19 @@ macro_rules! fixture {
             clocks: $clocks,
             numbers: $numbers,
             forgotten: $forgotten,
+            was_doubted: $was_doubted,
         }
     };
 }
 
-const FIXTURES: [Fixture; 4] = [
-    fixture!("v1", None, number, None),
-    fixture!("v2", Some(CLOCKS), number, None),
-    fixture!("v3", Some(CLOCKS), number_of_the_world, None),
-    fixture!("v4", Some(CLOCKS), number, Some(RowKey { batch: BATCH, row: 7 })),
+const FORGOTTEN: RowKey = RowKey { batch: BATCH, row: 7 };
+
+const FIXTURES: [Fixture; 5] = [
+    fixture!("v1", None, number, None, false),
+    fixture!("v2", Some(CLOCKS), number, None, false),
+    fixture!("v3", Some(CLOCKS), number_of_the_world, None, false),
+    fixture!("v4", Some(CLOCKS), number, Some(FORGOTTEN), false),
+    fixture!("v5", Some(CLOCKS), number, Some(FORGOTTEN), true),
 ];
 
 impl Segments for Fixture {
@@ -95,6 +101,7 @@ fn allocate(at: u64, last: u64, number: PromoNumber, previous: Position) -> Reco
         number,
         lockout: Millis(30_000),
         previous,
+        was_doubted: false,
         visitor: None,
         idempotency: None,
         params: [b"utm_source=fixture", b"x=1"],
@@ -104,7 +111,8 @@ fn allocate(at: u64, last: u64, number: PromoNumber, previous: Position) -> Reco
 /// Returns the groups of the fixture. They contain every kind of record, both with and without its
 /// optional fields.
 #[expect(clippy::too_many_lines, reason = "one line for each kind of record")]
-fn groups(&Fixture { clocks, numbers: number, forgotten, .. }: &Fixture) -> Vec<Group> {
+fn groups(fixture: &Fixture) -> Vec<Group> {
+    let &Fixture { clocks, numbers: number, forgotten, was_doubted, .. } = fixture;
     let mut writer = Writer::new(Tip::FIRST.raise_epoch());
     if let Some(clocks) = clocks {
         writer.set_clocks(clocks);
@@ -154,6 +162,7 @@ fn groups(&Fixture { clocks, numbers: number, forgotten, .. }: &Fixture) -> Vec<
         number: number(1),
         lockout: Millis(30_000),
         previous: extended,
+        was_doubted,
         visitor,
         idempotency,
         params: [&long, b""],
@@ -262,11 +271,10 @@ fn snapshot(fixture: &Fixture) -> Vec<u8> {
 
 #[test]
 fn this_version_writes_the_bytes_of_the_newest_committed_journals() {
-    let [_, plain, world, forgotten] = FIXTURES;
-    for (version, fixture) in [("v2", plain), ("v3", world), ("v4", forgotten)] {
-        let same = segments(&fixture) == fixture.segments;
+    for (version, fixture) in ["v2", "v3", "v4", "v5"].into_iter().zip(&FIXTURES[1..]) {
+        let same = segments(fixture) == fixture.segments;
         assert!(same, "segments differ from fixtures/journal/{version}");
-        let same = snapshot(&fixture) == fixture.snapshot;
+        let same = snapshot(fixture) == fixture.snapshot;
         assert!(same, "the snapshot differs from fixtures/journal/{version}");
     }
 }

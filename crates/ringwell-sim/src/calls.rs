@@ -21,32 +21,48 @@ use crate::world::World;
 const FIRST: usize = 1 << 32;
 
 impl World {
-    /// Calls a number that has not been given to another visitor since its visitor saw it.
+    /// Calls a number that has not been given to another visitor since its visitor saw it. With
+    /// [`Kind::CallLate`], may instead report a call from before the number went to another
+    /// visitor.
     pub(crate) fn ring(&mut self) {
         // Assumes that the call began slightly before now, because the clocks of owners may differ
         // slightly.
-        let Some(began_us) = self.now().checked_sub(self.dated_within_us()) else { return };
+        let Some(latest_us) = self.now().checked_sub(self.dated_within_us()) else { return };
+        let within_us = self.dated_within_us();
+        let began_us = |wanted: &Wanted| {
+            wanted.next_us.map_or(Some(latest_us), |next_us| next_us.checked_sub(within_us))
+        };
         let counts = |grant: &Grant| {
             let home = self.cluster.home(grant.shard);
             // The clock of a paused node may be set before the node answers, so grants of paused
             // nodes are left out.
             let goes_on = self.nodes[home].paused_until <= self.now();
-            goes_on && self.is_dated(home, grant.true_us) && self.is_dated(home, began_us)
+            goes_on && self.is_dated(home, grant.true_us) && self.is_dated(home, latest_us)
         };
         let dated = self.shared.model.borrow().dated_attributions(counts);
         let can_ring = |wanted: &Wanted| {
-            wanted.next_us.is_none() && wanted.true_us + self.dated_within_us() < began_us
+            let home = self.cluster.home(wanted.shard);
+            let is_dated =
+                |began_us| wanted.true_us + within_us < began_us && self.is_dated(home, began_us);
+            began_us(wanted).is_some_and(is_dated)
         };
-        let mut seen: Vec<Wanted> = dated.into_iter().filter(can_ring).collect();
+        let (mut seen, mut former): (Vec<Wanted>, Vec<Wanted>) =
+            dated.into_iter().filter(can_ring).partition(|wanted| wanted.next_us.is_none());
+        if !former.is_empty() && self.faults.strikes(Kind::CallLate) {
+            std::mem::swap(&mut seen, &mut former);
+        }
         if seen.is_empty() {
             return;
         }
         let drawn = self.faults.stream(Kind::Call).below(seen.len() as u64);
-        let wanted = seen.swap_remove(usize::try_from(drawn).unwrap_or(0));
+        let mut wanted = seen.swap_remove(usize::try_from(drawn).unwrap_or(0));
+        // The node that handed the number out again may be down.
+        wanted.end_us = None;
         let home = self.cluster.home(wanted.shard);
         let asked = self.receiver(home);
         // A node dates a call by its own wall clock.
         let skew_us = self.shared.clocks[asked].skew_us.get();
+        let Some(began_us) = began_us(&wanted) else { return };
         let at = (ORIGIN_US + began_us).saturating_add_signed(skew_us);
         let at = Moment::Wall(Millis(at / 1000));
         let which = FIRST + self.rung.len();
@@ -81,7 +97,13 @@ impl World {
                 let model = self.shared.model.borrow();
                 let later = model.grants_after(&wanted);
                 wanted.is_newest &= later.is_empty();
-                later.iter().all(|it| self.was_right(self.cluster.home(it.shard), it.true_us))
+                // A node that asks another node for its past corrects all times by the present
+                // difference between the two clocks.
+                let is_right = |home| wanted.next_us.is_none() || self.was_right(home, self.now());
+                later.iter().all(|it| {
+                    let home = self.cluster.home(it.shard);
+                    self.was_right(home, it.true_us) && is_right(home)
+                })
             };
             // If there is no answer, the node was down, or it stopped before it answered. If the
             // visitor's record was not on the disk in time, the call is looked up again later.

@@ -95,6 +95,7 @@ kinds! {
     CopiedJournal "copied-journal" 8 5_000 60_000;
     GainsFirst "gains-first" 0 500_000 1_000_000;
     CallElsewhere "call-elsewhere" 0 500_000 1_000_000;
+    CallLate "call-late" 0 300_000 500_000;
 }
 
 impl Kind {

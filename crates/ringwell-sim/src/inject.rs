@@ -460,7 +460,8 @@ impl World {
         found: Result<Past, String>,
     ) -> Judged {
         let node = self.cluster.home(wanted.shard);
-        if self.nodes[node].running.is_none() {
+        let is_named = matches!(&found, Ok(Past { held: Some(_), .. }));
+        if self.nodes[node].running.is_none() && !is_named {
             return Ok(());
         }
         let has_gaps = self.has_gaps();

@@ -40,7 +40,7 @@ fn no_seed_breaks_a_promise_and_every_kind_of_fault_strikes() {
                     let on = match seed {
                         // Calls are made only in runs with `Kind::Call`: see the test of calls
                         // below.
-                        0 => vec![Kind::Call, Kind::CallElsewhere],
+                        0 => vec![Kind::Call, Kind::CallElsewhere, Kind::CallLate],
                         // At its normal rate, this fault would happen too rarely in these seeds.
                         1..10 => vec![Kind::LostWrite],
                         10..20 => vec![Kind::MapChange, Kind::GainsFirst],
@@ -92,7 +92,7 @@ fn a_call_during_faults_is_attributed_to_the_visitor_who_was_shown_its_number() 
         let on = match seed % 4 {
             0 => vec![Kind::Call],
             1 => vec![Kind::Call, Kind::CallElsewhere, Kind::Kill, Kind::Power],
-            2 => vec![Kind::Call, Kind::Move, Kind::MapChange, Kind::Manage],
+            2 => vec![Kind::Call, Kind::CallElsewhere, Kind::CallLate, Kind::Move, Kind::Manage],
             _ => vec![Kind::Call, Kind::ClockForward, Kind::ClockRight, Kind::BootClock],
         };
         let report = check(&Options { seed, on, ..Options::default() });

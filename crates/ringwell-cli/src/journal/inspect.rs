@@ -150,12 +150,23 @@ fn as_text(place: Position, record: &Record<'_>) -> String {
     let (_, offset) = position_parts(place);
     let at = readable(record.at());
     let what = match *record {
-        Record::Allocate { at, pool, number, lockout, visitor, idempotency, params, .. } => {
+        Record::Allocate {
+            at,
+            pool,
+            number,
+            lockout,
+            was_doubted,
+            visitor,
+            idempotency,
+            params,
+            ..
+        } => {
             let until = readable(at + lockout);
+            let doubt = if was_doubted { ", which was in doubt" } else { "" };
             let visitor = if visitor.is_some() { ", with a visitor id" } else { "" };
             let row = idempotency.map(|row| of_batch(&row)).unwrap_or_default();
             let tail = tail(params);
-            format!("allocate {number} from pool {pool} until {until}{visitor}{row}{tail}")
+            format!("allocate {number}{doubt} from pool {pool} until {until}{visitor}{row}{tail}")
         }
         Record::Extend { number, until, .. } => {
             format!("extend {number} until {}", readable(until))
@@ -204,22 +215,27 @@ fn as_json(place: Position, record: &Record<'_>) -> Value {
     let (n, offset) = position_parts(place);
     let (kind, fields) = match *record {
         Record::Allocate {
-            pool, number, lockout, previous, visitor, idempotency, params, ..
+            pool,
+            number,
+            lockout,
+            previous,
+            was_doubted,
+            visitor,
+            idempotency,
+            params,
+            ..
         } => (
             "allocate",
             json!({
                 "number": number.to_string(), "pool": pool.0, "lockout_ms": lockout.0,
-                "previous": previous.0, "sticky": visitor.is_some(),
-                "batch": idempotency.map(|row| hex(&row.batch)),
-                "row": idempotency.map(|row| row.row),
-                "params": params[0].escape_ascii().to_string(),
+                "previous": previous.0, "was_doubted": was_doubted,
+                "sticky": visitor.is_some(), "batch": idempotency.map(|row| hex(&row.batch)),
+                "row": idempotency.map(|it| it.row), "params": params[0].escape_ascii().to_string(),
             }),
         ),
         Record::Extend { number, until, previous, .. } => (
             "extend",
-            json!({
-                "number": number.to_string(), "until_ms": until.0, "previous": previous.0,
-            }),
+            json!({ "number": number.to_string(), "until_ms": until.0, "previous": previous.0 }),
         ),
         Record::Release { number, until, previous, restored, forgotten, .. } => (
             "release",

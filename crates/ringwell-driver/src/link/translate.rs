@@ -198,6 +198,9 @@ pub(super) struct NoHolderJson {
     /// shard has recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_doubted: bool,
+    /// Whether another shard may have handed the number out before this shard handed it out next.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    was_doubted: bool,
     /// The end of the last period in which the number was an overflow number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     overflow_until: Option<u64>,
@@ -231,6 +234,9 @@ pub(super) struct HeldJson {
     /// shard has recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_doubted: bool,
+    /// Whether another shard may have handed the number out before this shard handed it out next.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    was_doubted: bool,
     /// The end of the last period in which the number was an overflow number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     overflow_until: Option<u64>,
@@ -256,7 +262,8 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     if past == Past::default() {
         return None;
     }
-    let Past { held, missing, is_doubted, lost_until, later, next, overflow_until, .. } = past;
+    let Past { held, missing, lost_until, later, next, overflow_until, .. } = past;
+    let (is_doubted, was_doubted) = (past.is_doubted, past.was_doubted);
     let missing = missing.map(MissingJson::from);
     let by = past.later_by;
     // Nodes with older releases would take `later` for the newest allocation.
@@ -272,12 +279,21 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
             lost_until,
             next,
             is_doubted,
+            was_doubted,
             overflow_until,
         }));
     };
     // Without `later`, `next` would equal `next_allocated_at`.
     let next = next.filter(|_| later.is_some());
-    Some(PastJson::Held(HeldJson { missing, later, next, is_doubted, overflow_until, ..held }))
+    Some(PastJson::Held(HeldJson {
+        missing,
+        later,
+        next,
+        is_doubted,
+        was_doubted,
+        overflow_until,
+        ..held
+    }))
 }
 
 /// Converts a history from the form that is sent between nodes.
@@ -285,16 +301,18 @@ pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
     match past {
         None => Past::default(),
         Some(PastJson::Held(held)) => {
-            let (missing, is_doubted) = (held.missing.map(Missing::from), held.is_doubted);
+            let missing = held.missing.map(Missing::from);
+            let (is_doubted, was_doubted) = (held.is_doubted, held.was_doubted);
             let times = [held.later, held.next, held.overflow_until];
             let [later, next, overflow_until] = times.map(|at| at.map(Millis));
             let (held, none) = (Some(held.into()), Past::default());
-            Past { held, missing, is_doubted, later, next, overflow_until, ..none }
+            Past { held, missing, is_doubted, was_doubted, later, next, overflow_until, ..none }
         }
         Some(PastJson::None(none)) => Past {
             held: None,
             missing: none.missing.map(Missing::from),
             is_doubted: none.is_doubted,
+            was_doubted: none.was_doubted,
             lost_until: none.lost_until.map(Millis),
             later: none.later.or(none.later_anyway).map(Millis),
             later_by: none.later_by.map(Millis),
@@ -343,6 +361,7 @@ impl From<PastAllocation> for HeldJson {
             later: None,
             next: None,
             is_doubted: false,
+            was_doubted: false,
             overflow_until: None,
         }
     }

@@ -159,6 +159,7 @@ impl Gaps {
                 is_later_sure: past.later.is_some(),
                 lost_until: Some(until),
                 is_doubted: past.is_doubted,
+                was_doubted: past.was_doubted,
                 next: past.next,
                 ..Past::default()
             },

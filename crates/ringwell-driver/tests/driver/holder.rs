@@ -177,6 +177,47 @@ pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
     });
 }
 
+/// While its pools were held, node b could not know whether its own allocations were the newest, so
+/// it did not send them when the pools went back to node a. Only node b can name their visitors.
+#[test]
+fn a_visitor_whose_allocation_was_in_doubt_when_its_pool_moved_hides_no_later_one() {
+    let platform = Virtual::default();
+    // One number each.
+    let pools = demo_pools(40, 1, LIFETIME).unwrap();
+    let pair = Pair::with(&platform, pools, |_| Begun::default());
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let later = async || platform.sleep_until(platform.moment() + Duration::from_mins(2)).await;
+        let first = hand_out(a, 0, 1);
+        later().await;
+        give(&pair, 2).await.unwrap();
+        let second = hand_out(b, 2, 2);
+        later().await;
+        let at = wall(&platform);
+        let shard = b.shard(2);
+        let now = shard.now();
+        for pool in first.keys() {
+            assert!(shard.engine.borrow_mut().hold_pool(now, *pool, now + Millis(1)));
+        }
+        let buckets = first.keys().map(|pool| bucket(*pool)).collect();
+        moves::give(&platform, &b.node, &b.peers, buckets, 0).await.unwrap();
+        later().await;
+        let third = hand_out(a, 0, 3);
+        for (pool, number) in first {
+            assert_eq!((second[&pool], third[&pool]), (number, number));
+            let known = ask(a, number, at).await.past.held.unwrap();
+            let newest = ask(a, number, wall(&platform)).await.past;
+            pair.a_to_b.set(Links::Gone);
+            let unknown = ask(a, number, at).await.past;
+            assert_eq!((unknown.held, unknown.missing), (None, Some(Missing::NotKept)));
+            // The doubt ended with the number's next allocation.
+            assert_eq!(ask(a, number, wall(&platform)).await.past, newest);
+            pair.a_to_b.set(Links::Up);
+            assert_eq!(ask(a, number, at).await.past.held, Some(known));
+        }
+    });
+}
+
 /// Node a once lost data. A number later came back to node a from node b, and node b has since lost
 /// its record of that number.
 #[test]

@@ -50,6 +50,7 @@ fn a_frame_whose_parameters_were_overwritten_in_place_is_intact() {
             number: number(n),
             lockout: Millis(1_000),
             previous: Position::NONE,
+            was_doubted: false,
             visitor: None,
             idempotency: None,
             params: [secret(n).as_bytes(), &[]],

@@ -38,6 +38,7 @@ fn allocations(count: u64) -> Group {
             number: PromoNumber::parse(&format!("888555{n:04}")).unwrap(),
             lockout: Millis(300_000),
             previous: Position::NONE,
+            was_doubted: false,
             visitor: None,
             idempotency: None,
             params: [params.as_bytes(), b""],

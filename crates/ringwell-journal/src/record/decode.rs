@@ -117,7 +117,12 @@ fn decode<'a>(
     let flags = bytes.byte().ok_or(DecodeFault::Short)?;
     let known = match kind {
         kind::ALLOCATE => {
-            flag::LONG_NUMBER | flag::PREVIOUS | flag::VISITOR | flag::IDEMPOTENCY | flag::PARAMS
+            flag::LONG_NUMBER
+                | flag::PREVIOUS
+                | flag::VISITOR
+                | flag::IDEMPOTENCY
+                | flag::PARAMS
+                | flag::DOUBTED
         }
         kind::EXTEND => flag::LONG_NUMBER | flag::PREVIOUS | flag::ALLOCATION,
         kind::RELEASE => flag::LONG_NUMBER | flag::PREVIOUS | flag::RESTORED | flag::IDEMPOTENCY,
@@ -169,6 +174,7 @@ impl<'a> Fields<'_, 'a> {
             slot: self.slot()?,
             lockout: Millis(self.varint()?),
             previous: self.previous()?,
+            was_doubted: self.flags & flag::DOUBTED != 0,
             visitor: self.visitor()?,
             idempotency: self.optional(flag::IDEMPOTENCY, Self::row)?,
             params: self.params()?,

@@ -75,6 +75,7 @@ impl Record<'_> {
                 number,
                 lockout,
                 previous,
+                was_doubted,
                 visitor,
                 idempotency,
                 params: _,
@@ -83,6 +84,9 @@ impl Record<'_> {
                 head.millis(lockout).previous(previous).visitor(visitor);
                 if let Some(row) = idempotency {
                     head.flag(flag::IDEMPOTENCY).row(row);
+                }
+                if was_doubted {
+                    head.flag(flag::DOUBTED);
                 }
                 head.params(params_len);
             }
