@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::ensure;
-use ringwell_config::{Config, DestinationRule};
+use ringwell_config::{CallAccount, Config, DestinationRule, UnknownNumber};
 use ringwell_core::{PoolId, PromoNumber};
-use ringwell_directory::Directory;
+use ringwell_directory::{Directory, RingPool};
 use ringwell_node::disk::{Identity, OsFiles};
 
 use crate::print::counted;
@@ -65,22 +66,30 @@ pub(crate) fn warn_of_destinations(config: &Config, pools: &Directory) -> Vec<St
         )
     });
     let numbers = calls.destinations.iter().flat_map(|rule| &rule.numbers);
-    let of_numbers: BTreeSet<PoolId> = numbers
-        .filter_map(|number| pools.pool_by_number(PromoNumber::parse(number).ok()?))
-        .collect();
+    let numbers: BTreeSet<_> =
+        numbers.filter_map(|number| PromoNumber::parse(number).ok()).collect();
+    let is_of_numbers = |pool: &RingPool| {
+        pool.numbers().iter().all(|range| {
+            numbers.range(range.first()..=range.last()).count() == range.count() as usize
+        })
+    };
     let is_default = |rule: &DestinationRule| rule.ring_pools.is_empty() && rule.numbers.is_empty();
+    let connects =
+        |account: &CallAccount| matches!(account.unknown_number, UnknownNumber::Connect(_));
     // Without any rule, a program or the provider decides where calls go.
     let are_all_connected = calls.destinations.is_empty()
         || calls.routing.is_some()
-        || calls.destinations.iter().any(is_default);
-    let without = pools
-        .pools()
-        .map(|pool| pool.id())
-        .filter(|pool| !are_all_connected && !named.contains(pool) && !of_numbers.contains(pool));
-    let without = listed(without).map(|without| {
+        || calls.destinations.iter().any(is_default)
+        || (!calls.accounts.is_empty() && calls.accounts.iter().all(connects));
+    let is_without = |pool: &&Arc<RingPool>| {
+        !are_all_connected && !named.contains(&pool.id()) && !is_of_numbers(pool)
+    };
+    let without: BTreeSet<PoolId> =
+        pools.pools().filter(is_without).map(|pool| pool.id()).collect();
+    let without = listed(without.into_iter()).map(|without| {
         format!(
-            "calls.destination: no destination applies to the ring pools {without}: their calls \
-             are not connected. Add destinations for them, or a default one, which sets neither \
+            "calls.destination: no destination applies to numbers of the ring pools {without}: \
+             calls to these numbers are not connected. Add destinations for them, or a default one, which sets neither \
              numbers nor ring_pools"
         )
     });

@@ -572,12 +572,14 @@ fn a_demo_says_which_of_its_usual_addresses_are_busy() {
 fn a_destination_for_a_missing_ring_pool_and_a_pool_without_one_are_reported() {
     let settings = "[calls]\nlisten = \"127.0.0.1:0\"\n[[calls.destination]]\n\
                     ring_pools = [1, 16]\nto = [\"+18005550199\"]\n";
-    let site = Site::new(vec![Pool::new(1, 5, LONG), Pool::new(2, 5, LONG)], settings);
+    let numbers = "[[calls.destination]]\nnumbers = [\"+12000300000\"]\nto = [\"+18005550199\"]\n";
+    let pools = [1, 2, 3].map(|id| Pool::new(id, 5, LONG));
+    let site = Site::new(pools.into(), &format!("{settings}{numbers}"));
     let config = text(&site.config());
     let wanted = "calls.destination: ring_pools names pools that do not exist: 16;";
     let checked = run(&["serve", "--check", "--config", &config]);
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
-    let without = "no destination applies to the ring pools 2: their calls are not connected";
+    let without = "no destination applies to numbers of the ring pools 2, 3: calls to these";
     assert!(stderr(&checked).contains(wanted), "{checked:?}");
     assert!(stderr(&checked).contains(without), "{checked:?}");
     let examined = run(&["doctor", "--config", &config]);
