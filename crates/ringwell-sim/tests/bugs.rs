@@ -70,7 +70,7 @@ const ELSEWHERE: &[Bug] = &[
 
 /// Bugs that none of the first `SEEDS_MAX` seeds finds, each with the seed at which the search
 /// starts.
-const FROM: &[(Bug, u64)] = &[(Bug::StaleTake, 1_444)];
+const FROM: &[(Bug, u64)] = &[(Bug::StaleTake, 1_444), (Bug::TakenNotHeld, 512)];
 
 /// A bug that only a few seeds find, and only if several kinds of faults have their highest rates
 /// and no kind is disabled.
@@ -108,9 +108,16 @@ const COINCIDENCES: &[Coincidence] = &[
     },
     Coincidence {
         bug: Bug::LaterIgnored,
-        on: &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange],
-        has_hours: false,
-        from: 468,
+        on: &[
+            Kind::Move,
+            Kind::Manage,
+            Kind::Call,
+            Kind::CallLate,
+            Kind::CallElsewhere,
+            Kind::Power,
+        ],
+        has_hours: true,
+        from: 24,
         rules: &["attribution"],
     },
     Coincidence {
@@ -146,9 +153,9 @@ const COINCIDENCES: &[Coincidence] = &[
     },
     Coincidence {
         bug: Bug::FormerShardBelieved,
-        on: &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange],
+        on: &[Kind::Move, Kind::MapChange, Kind::Restored, Kind::CopyBack, Kind::Manage],
         has_hours: false,
-        from: 912,
+        from: 596,
         rules: &["forgotten", "double"],
     },
     Coincidence {
