@@ -89,8 +89,8 @@ pub(crate) fn warn_of_destinations(config: &Config, pools: &Directory) -> Vec<St
     let without = listed(without.into_iter()).map(|without| {
         format!(
             "calls.destination: no destination applies to numbers of the ring pools {without}: \
-             calls to these numbers are not connected. Add destinations for them, or a default one, which sets neither \
-             numbers nor ring_pools"
+             calls to these numbers are not connected. Add destinations for them, or a default \
+             one, which sets neither numbers nor ring_pools"
         )
     });
     unknown.into_iter().chain(without).collect()

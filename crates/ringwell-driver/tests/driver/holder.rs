@@ -26,6 +26,17 @@ async fn ask(side: &Side, number: PromoNumber, at: u64) -> Joined {
     holder(&side.node, &side.peers, number, Millis(at)).await.unwrap()
 }
 
+/// Each pool has one number, so its next visitor gets the same number.
+fn pair_with_one_number_each(platform: &Virtual) -> Pair {
+    let pools = demo_pools(40, 1, LIFETIME).unwrap();
+    Pair::with(platform, pools, |_| Begun::default())
+}
+
+/// Lets this many minutes pass.
+async fn pass(platform: &Virtual, minutes: u64) {
+    platform.sleep_until(platform.moment() + Duration::from_mins(minutes)).await;
+}
+
 /// The numbers of node a have moved to node b. Node b sends each shard of node a two requests: the
 /// first asks for the allocations that the shard made, the second for the records of allocations
 /// that node b knows. Node a answers all, some or none of these requests.
@@ -84,22 +95,20 @@ pub fn a_starting_node_names_no_visitor() {
 #[test]
 fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
     let platform = Virtual::default();
-    // One number each.
-    let pools = demo_pools(40, 1, LIFETIME).unwrap();
-    let pair = Pair::with(&platform, pools, |_| Begun::default());
+    let pair = pair_with_one_number_each(&platform);
     platform.run(async {
         let (a, b) = (&pair.a, &pair.b);
         let given = hand_out(a, 0, 1);
         let first = wall(&platform) + 10;
         // The lockouts end before the numbers move.
-        platform.sleep_until(platform.moment() + Duration::from_mins(2)).await;
+        pass(&platform, 2).await;
         give(&pair, 2).await.unwrap();
-        platform.sleep_until(platform.moment() + Duration::from_mins(2)).await;
+        pass(&platform, 2).await;
         let next = wall(&platform);
         let mut again = Vec::new();
         for batch in 2..4 {
             again.extend(hand_out(b, 2, batch).into_values());
-            platform.sleep_until(platform.moment() + Duration::from_mins(2)).await;
+            pass(&platform, 2).await;
         }
         let mut both = 0;
         for number in given.into_values().filter(|number| again.contains(number)) {
@@ -123,12 +132,10 @@ fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
 #[test]
 pub(crate) fn the_owner_knows_the_newest_visitor_even_if_a_clock_is_wrong() {
     let platform = Virtual::default();
-    // One number each.
-    let pools = demo_pools(40, 1, LIFETIME).unwrap();
-    let pair = Pair::with(&platform, pools, |_| Begun::default());
+    let pair = pair_with_one_number_each(&platform);
     platform.run(async {
         let (a, b) = (&pair.a, &pair.b);
-        let later = async || platform.sleep_until(platform.moment() + Duration::from_mins(5)).await;
+        let later = async || pass(&platform, 5).await;
         a.shard(0).platform.1.set(Duration::from_mins(15));
         let first = hand_out(a, 0, 1);
         later().await;
@@ -163,7 +170,7 @@ pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
         let number = *hand_out(a, 0, 1).values().next().unwrap();
         // The lockout is over, so another visitor may have got the number from node b.
         let began = Millis(wall(&platform) + 120_000);
-        platform.sleep_until(platform.moment() + Duration::from_mins(5)).await;
+        pass(&platform, 5).await;
         let mut gaps = Gaps::default();
         gaps.add(began, Millis(wall(&platform)));
         b.node.set_gaps(gaps);
@@ -182,12 +189,10 @@ pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
 #[test]
 fn a_visitor_whose_allocation_was_in_doubt_when_its_pool_moved_hides_no_later_one() {
     let platform = Virtual::default();
-    // One number each.
-    let pools = demo_pools(40, 1, LIFETIME).unwrap();
-    let pair = Pair::with(&platform, pools, |_| Begun::default());
+    let pair = pair_with_one_number_each(&platform);
     platform.run(async {
         let (a, b) = (&pair.a, &pair.b);
-        let later = async || platform.sleep_until(platform.moment() + Duration::from_mins(2)).await;
+        let later = async || pass(&platform, 2).await;
         let first = hand_out(a, 0, 1);
         later().await;
         give(&pair, 2).await.unwrap();
@@ -223,16 +228,14 @@ fn a_visitor_whose_allocation_was_in_doubt_when_its_pool_moved_hides_no_later_on
 #[test]
 pub(crate) fn a_lost_period_hides_no_allocation_that_followed_it() {
     let platform = Virtual::default();
-    // One number each.
-    let pools = demo_pools(40, 1, LIFETIME).unwrap();
-    let pair = Pair::with(&platform, pools, |_| Begun::default());
+    let pair = pair_with_one_number_each(&platform);
     platform.run(async {
         let (a, b) = (&pair.a, &pair.b);
         let began = wall(&platform);
         let mut gaps = Gaps::default();
         gaps.add(Millis(began - 1000), Millis(began));
         a.node.set_gaps(gaps);
-        let later = async || platform.sleep_until(platform.moment() + Duration::from_mins(2)).await;
+        let later = async || pass(&platform, 2).await;
         later().await;
         let first = hand_out(a, 0, 1);
         later().await;
@@ -272,9 +275,7 @@ fn a_process_that_was_replaced_names_no_holder() {
 #[test]
 pub(crate) fn the_next_owner_is_not_believed_before_it_has_taken_the_number_in() {
     let platform = Virtual::default();
-    // One number each.
-    let pools = demo_pools(40, 1, LIFETIME).unwrap();
-    let pair = Pair::with(&platform, pools, |_| Begun::default());
+    let pair = pair_with_one_number_each(&platform);
     platform.run(async {
         let (a, b) = (&pair.a, &pair.b);
         let first = hand_out(a, 1, 1);
@@ -282,7 +283,7 @@ pub(crate) fn the_next_owner_is_not_believed_before_it_has_taken_the_number_in()
         platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
         let moving = BTreeSet::from([bucket(*pool)]);
         moves::give(&platform, &a.node, &a.peers, moving, 2).await.unwrap();
-        platform.sleep_until(platform.moment() + Duration::from_mins(2)).await;
+        pass(&platform, 2).await;
         assert_eq!(hand_out(b, 2, 2)[pool], *number);
         platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
         let at = wall(&platform);
