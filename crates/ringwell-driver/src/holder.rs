@@ -181,8 +181,8 @@ impl LookUp<'_> {
         let of_owner = answers.iter().find(|(shard, _)| self.owner == Some(*shard));
         let of_owner = of_owner.filter(|(_, past)| !past.is_doubted);
         // An unreachable shard may have handed the number out.
-        let has_unknown =
-            !unreachable.is_empty() && !(planted(Bug::UnreachableIgnored) && of_owner.is_some());
+        let is_ignored = planted(Bug::UnreachableIgnored) && of_owner.is_some();
+        let has_unknown = !unreachable.is_empty() && !is_ignored;
         let present = of_owner.and_then(|(_, past)| newest_of_owner(past, &answers));
         let present = present.filter(|_| !planted(Bug::OwnerNotBelieved)).cloned();
         let is_present = |held: &PastAllocation| {
