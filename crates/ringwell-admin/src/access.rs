@@ -135,7 +135,7 @@ impl Door {
     ) -> Result<Visitor, Denied> {
         let token = token.ok_or(Denied::Unknown)?;
         let visitor = if self.hashes.accept(token.as_bytes()) {
-            Visitor::configured()
+            Visitor::configured(&TokenHash::of(token.as_bytes()))
         } else {
             let store = self.store.as_ref().ok_or(Denied::Unknown)?;
             let grant = store.verify_token(token).await.map_err(Denied::Store)?;
@@ -182,9 +182,9 @@ pub(crate) fn in_query(uri: &Uri) -> Option<String> {
 }
 
 impl Visitor {
-    /// The client that presents a token from the configuration file.
-    pub(crate) fn configured() -> Self {
-        Self { who: "configured token".to_owned(), role: Role::Admin, network: None }
+    /// The client that presents the token with this hash, which is in the configuration file.
+    pub(crate) fn configured(token: &TokenHash) -> Self {
+        Self { who: token.author(), role: Role::Admin, network: None }
     }
 
     fn with_role(self, needs: Role) -> Result<Self, Denied> {

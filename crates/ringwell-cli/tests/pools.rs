@@ -198,7 +198,7 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
     assert_eq!(managed.json(&["show", &id])["overflow_number"], "8885550218");
     let audit = managed.says(&["audit", "--last", "2"]);
     assert_eq!(audit.lines().count(), 3, "a heading and two changes: {audit}");
-    assert!(audit.contains("Z  configured token  "), "{audit}");
+    assert!(audit.contains("Z  configured token "), "{audit}");
 
     let moved = managed.says(&["numbers", "move", "8885550219", "--to", "retired"]);
     assert_eq!(moved, "1 number moved to: retired\n");

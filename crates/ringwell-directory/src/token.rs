@@ -97,6 +97,13 @@ impl TokenHash {
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
+
+    /// Names the token's owner in logs, if the configuration contains the hash: `configured token`
+    /// and the first eight digits of the hash.
+    #[must_use]
+    pub fn author(&self) -> String {
+        format!("configured token {}", hex(&self.0[..4]))
+    }
 }
 
 impl TokenHashes {

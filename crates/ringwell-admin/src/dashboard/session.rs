@@ -177,7 +177,7 @@ mod tests {
     }
 
     fn visitor() -> Visitor {
-        Visitor::configured()
+        Visitor::configured(&TokenHash::of(b"a token of the tests"))
     }
 
     #[test]

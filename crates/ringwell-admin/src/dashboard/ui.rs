@@ -89,7 +89,7 @@ impl Dashboard {
     /// permissions of `token`. Returns `None` if too many such paths are unused.
     #[must_use]
     pub fn login_path(&self, token: TokenHash) -> Option<String> {
-        let code = self.0.sessions.link(Visitor::configured(), token)?;
+        let code = self.0.sessions.link(Visitor::configured(&token), token)?;
         Some(format!("/ui/login#{code}"))
     }
 

@@ -86,7 +86,11 @@ async fn add(
         Ok::<_, crate::LogError>(stored)
     };
     match service.run(store).await?? {
-        Blocked::Stored(row) => Ok((StatusCode::CREATED, Json(shown(&row)))),
+        Blocked::Stored(row) => {
+            // The log line does not identify the caller; `GET /v1/blocks` does.
+            tracing::info!(id = row.id, pool = row.block.pool, "a caller was blocked");
+            Ok((StatusCode::CREATED, Json(shown(&row))))
+        }
         Blocked::Full => {
             let detail = format!("the list already has {BLOCKS_MAX} entries: remove some first");
             Err(Problem::new(StatusCode::CONFLICT, detail))
@@ -99,13 +103,14 @@ async fn remove(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     let is_name = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    let of = service.clone();
+    let (of, entry) = (service.clone(), id.clone());
     let remove = async move {
-        let was_there = of.log().unblock(&id).await?;
+        let was_there = of.log().unblock(&entry).await?;
         of.read_blocks().await?;
         Ok::<_, crate::LogError>(was_there)
     };
     if is_name && service.run(remove).await?? {
+        tracing::info!(id, "a caller was unblocked");
         Ok(StatusCode::NO_CONTENT)
     } else {
         Err(Problem::not_found("there is no such entry"))

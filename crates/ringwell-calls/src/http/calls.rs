@@ -9,9 +9,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router, extract::Query};
 use ringwell_core::Millis;
-use ringwell_directory::TokenHashes;
+use ringwell_directory::{TokenHash, TokenHashes};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tracing::Instrument as _;
 
 use super::outcomes;
 use super::page::{PAGE, time};
@@ -70,7 +71,9 @@ async fn require_token(State(tokens): State<Tokens>, mut request: Request, next:
         return Problem::new(StatusCode::FORBIDDEN, detail).into_response();
     }
     request.extensions_mut().insert(SeesCallers(sees_callers));
-    next.run(request).await
+    // Log lines about changes name the token with which the change was requested.
+    let author = token.map(|token| TokenHash::of(token.as_bytes()).author());
+    next.run(request).instrument(tracing::info_span!("api", author)).await
 }
 
 /// The answer to a request with an unknown token. On the paths for switches, it contains a

@@ -140,9 +140,12 @@ async fn enable(
     let (log, of) = (service.log().clone(), id.clone());
     let url = service.run(async move { log.endpoint_url(&of).await }).await??;
     check(&service, url.ok_or_else(unknown)?).await?;
-    let log = service.log().clone();
-    let changed = service.run(async move { log.enable_endpoint(&id).await }).await??;
-    if changed { Ok(StatusCode::NO_CONTENT) } else { Err(unknown()) }
+    let (log, of) = (service.log().clone(), id.clone());
+    if !service.run(async move { log.enable_endpoint(&of).await }).await?? {
+        return Err(unknown());
+    }
+    tracing::info!(id, "a webhook endpoint was enabled through the API");
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn test(
@@ -190,9 +193,10 @@ async fn replay(
     };
     let (since, until) = (time("since", since)?, time("until", until)?);
     let replay = Replay { since, until, types: known_types(types)?, event, which };
-    let log = service.log().clone();
-    let count = service.run(async move { log.replay(&id, &replay, now()).await }).await??;
+    let (log, of) = (service.log().clone(), id.clone());
+    let count = service.run(async move { log.replay(&of, &replay, now()).await }).await??;
     service.wake();
     let count = count.ok_or_else(unknown)?;
+    tracing::info!(id, count, "events are sent to a webhook endpoint again");
     Ok((StatusCode::ACCEPTED, Json(json!({ "deliveries": count }))))
 }

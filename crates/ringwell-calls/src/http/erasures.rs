@@ -60,14 +60,15 @@ pub(super) async fn call(
         return Err(Problem::no_call(false));
     }
     let (log, waits, of) = (service.log().clone(), service.is_behind(), id.clone());
-    match service.run(async move { log.remove(&of).await }).await?? {
+    match service.run(async move { log.remove(&of, now()).await }).await?? {
         Removed::Done => {
             tracing::info!(call = id, "removed a call from the call log");
             Ok(StatusCode::NO_CONTENT)
         }
         Removed::Unknown => Err(Problem::no_call(waits)),
         Removed::InProgress => {
-            let detail = "the call has not ended yet: try again after its end";
+            let detail = "the call has not ended yet: try again after its end or, if no end is \
+                          reported, a day after its last report";
             Err(Problem::new(StatusCode::CONFLICT, detail))
         }
     }

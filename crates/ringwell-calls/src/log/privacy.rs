@@ -12,8 +12,8 @@ use sqlx::{AnyConnection, Row};
 use super::error::LogError;
 use super::query::call;
 use super::values::moment;
-use super::values::ms;
 use super::values::text;
+use super::values::{from_ms, ms};
 use super::{Log, blocks};
 use crate::attribution::{Allocation, Attribution};
 use crate::call::CallState;
@@ -25,6 +25,10 @@ const CALLS_MAX: u32 = 500;
 /// The maximum length of a search pattern for a parameter. SQLite refuses patterns of more than
 /// 50,000 bytes.
 const PATTERN_BYTES_MAX: usize = 1_000;
+
+/// The time after the last report of a call that has not ended, after which the call may be removed:
+/// calls take less than a day, so no report will bring it back.
+const SILENT_MAX: Millis = Millis(24 * 3_600_000);
 
 /// The person whose data is erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +74,7 @@ pub enum Removed {
     Done,
     /// There is no such call.
     Unknown,
-    /// The call has not ended: its next report would bring it back.
+    /// The call may not have ended: its next report would bring it back.
     InProgress,
 }
 
@@ -167,15 +171,17 @@ impl Log {
         Ok(erased)
     }
 
-    /// Removes a call that has ended, with its timeline, results, events and webhooks. SQLite also
-    /// overwrites the data in its files.
+    /// Removes a call with its timeline, results, events and webhooks. The call must have ended or,
+    /// if its end was never reported, its last report must be older than [`SILENT_MAX`] at `now`.
+    /// SQLite also overwrites the data in its files.
     ///
     /// # Errors
     /// [`LogError`].
-    pub async fn remove(&self, id: &str) -> Result<Removed, LogError> {
+    pub async fn remove(&self, id: &str, now: Millis) -> Result<Removed, LogError> {
         let mut tx = self.database().write().await?;
         let Some(found) = call(&mut tx, id).await? else { return Ok(Removed::Unknown) };
-        if found.facts.state() != CallState::Ended {
+        let last = last_report(&mut tx, id).await?.max(found.facts.started_at());
+        if found.facts.state() != CallState::Ended && now < last + SILENT_MAX {
             return Ok(Removed::InProgress);
         }
         remove_one(&mut tx, id).await?;
@@ -211,6 +217,13 @@ impl Log {
         tx.commit().await?;
         Ok(u64::try_from(rows.len()).unwrap_or(u64::MAX))
     }
+}
+
+/// The time at which the newest report about a call was received.
+async fn last_report(db: &mut AnyConnection, id: &str) -> Result<Millis, LogError> {
+    let query = sqlx::query("SELECT MAX(received_ms) FROM call_timeline WHERE call = $1");
+    let row = query.bind(id.to_owned()).fetch_one(db).await?;
+    Ok(from_ms(row.try_get::<Option<i64>, _>(0)?.unwrap_or_default()))
 }
 
 /// Removes a call with everything that is recorded about it.

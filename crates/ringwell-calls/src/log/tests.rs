@@ -586,3 +586,14 @@ async fn a_log_of_an_earlier_schema_keeps_its_calls_and_indexes() {
     let renamed = |name: String| name.replace("calls_9", "calls");
     assert_eq!(indexes(&log).await.into_iter().map(renamed).collect::<Vec<_>>(), still);
 }
+
+#[tokio::test]
+async fn a_call_whose_end_is_never_reported_can_be_removed_a_day_after_its_last_report() {
+    let (log, _folder) = log().await;
+    let (writer, call) = (writer(&log), change("CA1", 40, EventKind::Answered));
+    let (id, later) = (call.id(), 40 + 24 * 3600);
+    writer.submit(call).unwrap().await.unwrap();
+    for (at, removed) in [(later - 1, Removed::InProgress), (later, Removed::Done)] {
+        assert_eq!(log.remove(&id, Millis(at * 1000)).await.unwrap(), removed);
+    }
+}

@@ -3,7 +3,7 @@
 use super::Switchboard;
 use super::phone::Provider;
 use super::support::server::ringwell;
-use super::support::site::TOKEN;
+use super::support::site::{TOKEN, TOKEN_SHA256};
 
 /// The configuration of a second pool, whose numbers are not called.
 const OTHER_POOL: &str = "[[ring_pool]]\nid = 17\nring_pool_key = \"key-of-another-pool-17\"\n\
@@ -68,6 +68,17 @@ fn a_blocked_caller_is_refused_and_logged_as_blocked_until_unblocked() {
     board.calls(&["block", "+1*", "--wide"]).unwrap();
     assert!(ring("CA7", "%2B14155550000").contains("<Reject"));
     assert_eq!(board.get("/v1/calls?robocall=300").status, 400);
+    // The log names the entries and the token, but no caller.
+    let log = board.server.stop();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("a caller was ")).collect();
+    assert_eq!(lines.len(), 6, "{log}");
+    let id = id.trim();
+    assert!(lines[0].contains("a caller was blocked") && lines[0].contains(id), "{log}");
+    assert!(lines[4].contains("a caller was unblocked") && lines[4].contains(id), "{log}");
+    for line in lines {
+        assert!(line.contains(&format!("configured token {}", &TOKEN_SHA256[..8])), "{line}");
+    }
+    assert!(!log.contains("4155551234"), "{log}");
 }
 
 #[test]

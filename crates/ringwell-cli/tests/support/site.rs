@@ -12,7 +12,8 @@ use super::server::ringwell;
 
 /// The management token of all tests. The configuration contains its SHA-256 hash.
 pub(crate) const TOKEN: &str = "a-token-of-the-tests-0123456789";
-const TOKEN_SHA256: &str = "af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952";
+pub(crate) const TOKEN_SHA256: &str =
+    "af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952";
 
 /// A ring pool of a test.
 #[derive(Clone, Debug)]

@@ -76,6 +76,8 @@ pub enum Links {
 pub struct Side {
     pub node: Arc<Node>,
     pub peers: Peers,
+    /// Only the node's own shards, as if the other node had left the cluster.
+    pub alone: Peers,
     shards: Vec<Rc<Shard<Virtual>>>,
 }
 
@@ -198,11 +200,17 @@ type Queue = mpsc::Receiver<Message>;
 /// Creates the node's own shards and starts the tasks that process their queues. Also returns the
 /// queues of the links to the other node's shards.
 fn side(platform: &Virtual, node: &Arc<Node>, own: &[u16]) -> (Rc<Side>, Vec<(u16, Queue)>) {
-    let (mut peers, mut links, mut queues) = (Peers::default(), Vec::new(), Vec::new());
+    let (mut peers, mut alone) = (Peers::default(), Peers::default());
+    let (mut links, mut queues) = (Vec::new(), Vec::new());
     for shard in 0..4 {
         let (way, queue) = mpsc::channel(8);
-        peers.add(shard, way);
-        if own.contains(&shard) { queues.push((shard, queue)) } else { links.push((shard, queue)) }
+        peers.add(shard, way.clone());
+        if own.contains(&shard) {
+            alone.add(shard, way);
+            queues.push((shard, queue));
+        } else {
+            links.push((shard, queue));
+        }
     }
     let read = reading(1, platform.boot_time(), platform.wall());
     let clock = Clock::going_on(read.resume(&[]), read.since_boot);
@@ -219,7 +227,7 @@ fn side(platform: &Virtual, node: &Arc<Node>, own: &[u16]) -> (Rc<Side>, Vec<(u1
         shard
     };
     let shards = queues.into_iter().map(shard).collect();
-    (Rc::new(Side { node: Arc::clone(node), peers, shards }), links)
+    (Rc::new(Side { node: Arc::clone(node), peers, alone, shards }), links)
 }
 
 /// Answers requests, and records them.
