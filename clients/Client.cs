@@ -1,5 +1,6 @@
-// .NET's HttpClient, and the serializer that ASP.NET has had since 2008: it writes & < > and ' as \u0026 and
-// so on. Run by Mono, which packages have; a newer .NET writes the same escapes by System.Text.Json.
+// .NET's HttpClient, and the serializer that ASP.NET has had since 2008, which writes & < > and '
+// as \u0026 and so on. It is run with Mono, which is available as a package; newer .NET versions
+// write the same escapes with System.Text.Json.
 using System;
 using System.Collections;
 using System.Collections.Generic;

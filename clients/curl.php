@@ -1,5 +1,5 @@
 <?php
-// PHP's curl and json_encode, which escapes every slash and all but ASCII.
+// PHP's curl and json_encode, which escapes every slash and all characters outside ASCII.
 [, $base, $pool, $key, $keyword] = $argv;
 $suffix = "$pool/allocate_number.json?" . http_build_query(['ring_pool_key' => $key, 'keyword' => $keyword]);
 

@@ -1,4 +1,4 @@
-// Node's own fetch, and JSON.stringify.
+// Node's built-in fetch, and JSON.stringify.
 const [base, pool, key, keyword] = process.argv.slice(2);
 const query = new URLSearchParams({ ring_pool_key: key, keyword });
 const suffix = `${pool}/allocate_number.json?${query}`;

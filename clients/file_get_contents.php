@@ -1,6 +1,7 @@
 <?php
-// PHP without curl, as old pages have it: the base URL ends in a slash, empty defaults come first, and the
-// query of the single allocation is not escaped, but for what would end the value.
+// PHP without curl, as on old pages: the base URL ends in a slash, empty defaults come first, and
+// the query of the single allocation is not escaped, except for characters that would end the
+// value.
 [, $base, $pool, $key, $keyword] = $argv;
 
 function ask(string $url, ?string $body = null): array

@@ -1,4 +1,6 @@
-"""Python's httpx, with its defaults: compact JSON, UTF-8 as it is. The keyword is not escaped in rows."""
+"""Python's httpx, with its defaults: compact JSON with unescaped UTF-8. The keyword is not escaped
+in rows.
+"""
 import sys
 
 import httpx

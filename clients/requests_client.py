@@ -1,4 +1,6 @@
-"""Python's requests, with its defaults; JSON has blanks and escapes all but ASCII."""
+"""Python's requests, with its defaults: JSON has spaces, and all characters outside ASCII are
+escaped.
+"""
 import sys
 from urllib.parse import urlencode
 

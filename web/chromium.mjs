@@ -2,6 +2,6 @@
 export const CHROMIUM = {
   executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
   args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
-  // The back button restores pages from its cache, as for a user.
+  // The back button restores pages from the cache, as in a user's browser.
   ignoreDefaultArgs: ['--disable-back-forward-cache'],
 };

@@ -1,4 +1,5 @@
-// Java's HttpClient, which asks for HTTP/2 first, and Gson, which escapes & and = in HTML's favour.
+// Java's HttpClient, which first asks for HTTP/2, and Gson, which escapes & and = so that JSON is
+// safe in HTML.
 import com.google.gson.Gson;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;

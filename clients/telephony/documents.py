@@ -1,8 +1,9 @@
-"""Compares answer documents, one a line as `documents.rs` prints them, with those that the providers' own
-libraries make for the same answer: as canonical XML, and Vonage's as JSON.
+"""Compares answer documents, which `documents.rs` prints one per line, with those that the
+providers' own libraries create for the same answer. They are compared as canonical XML, and
+Vonage's as JSON.
 
-documents.py twilio|others: Twilio's library lives in a place of its own. Telnyx has no library for TeXML,
-which is TwiML: its documents are held against Twilio's.
+documents.py twilio|others: Twilio's library is in a separate folder. Telnyx has no library for
+TeXML, which is TwiML, so its documents are compared with Twilio's.
 """
 import json
 import sys
@@ -83,7 +84,8 @@ def bandwidth():
         "sip": document(transfer(LAST, SipUri(SIP), CALLER)),
         "busy": document(Hangup()),
         "rejected": document(Hangup()),
-        # The library writes `<` as it is, which is no XML: the text is held against Twilio's and Plivo's.
+        # The library does not escape `<`, which is invalid XML. The text is compared with Twilio's
+        # and Plivo's.
         "nothing": document(),
     }
 

@@ -1,6 +1,7 @@
-"""Requests as providers send them, each signed by the provider's own library, one a line as JSON.
+"""Prints requests like those of providers, one per line as JSON, each signed by the provider's own
+library.
 
-sign.py twilio|others COUNT: Twilio's library lives in a place of its own. The random numbers are the
+sign.py twilio|others COUNT: Twilio's library is in a separate folder. The random numbers are the
 same in every run.
 """
 import base64
@@ -79,7 +80,8 @@ def signalwire(count):
 
 def plivo(count):
     from plivo.utils import signature_v3
-    # Its library encodes other letters twice in a body, and raises an error for them in a query.
+    # The library encodes letters outside ASCII twice in a body, and raises an error for them in a
+    # query.
     for place in range(count):
         url, where, params = host(), target(ASCII), fields(ASCII)
         nonce = str(RANDOM.randrange(10**20))

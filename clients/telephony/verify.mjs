@@ -1,4 +1,5 @@
-// Verifies webhooks, one a line as JSON on standard input, with the library of Standard Webhooks.
+// Verifies webhooks, given as one line of JSON each on standard input, with the library of Standard
+// Webhooks.
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 

@@ -1,4 +1,6 @@
-"""Verifies webhooks, one a line as JSON on standard input, with the library of Standard Webhooks."""
+"""Verifies webhooks, given as one line of JSON each on standard input, with the library of Standard
+Webhooks.
+"""
 import json
 import sys
 

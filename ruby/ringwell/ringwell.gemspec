@@ -14,12 +14,12 @@ Gem::Specification.new do |spec|
   spec.authors = ["The Ringwell developers"]
   spec.license = "Apache-2.0"
   spec.homepage = "https://github.com/ringwell/ringwell"
-  # package/package.rb adds files from a folder of their own, such as an engine.
+  # package/package.rb adds other files, such as an engine.
   spec.files = Dir["{lib,ext,sig,examples}/**/*", "*.md", "LICENSE"].select { |file| File.file?(file) }
     .grep_v(/\.(so|bundle|dylib)\z/)
-  # Compiles the native parts; if it cannot, the installation still succeeds.
+  # Compiles the native parts. If they cannot be compiled, the installation still succeeds.
   spec.extensions = ["ext/Rakefile"]
-  # The oldest Ruby that the tests run on. No dependency at run time, so none can break.
+  # The oldest Ruby on which the tests run. There are no dependencies at run time.
   spec.required_ruby_version = ">= 3.1"
   spec.metadata = {
     "rubygems_mfa_required" => "true",

@@ -1,4 +1,4 @@
-// Takes the README's three pictures from the program itself:
+// Takes the README's three pictures from the running program:
 // `npm --prefix web/dashboard run screenshots`. RINGWELL_BIN sets the program, CHROMIUM the browser
 // (/usr/bin/chromium).
 import { spawn } from 'node:child_process';
@@ -33,7 +33,7 @@ const slide = (id, value) => shop.$eval(`#${id}`, (input, to) => {
   input.value = to;
   input.dispatchEvent(new Event('input', { bubbles: true }));
 }, String(value));
-// The visitor comes from an advertisement, whose parameters the call's picture shows.
+// The visitor comes from an advertisement. The picture of the call shows its parameters.
 await shop.goto(address.replace('/#', '/?utm_source=google&utm_medium=cpc&utm_campaign=spring-tyres#'));
 await shop.waitForFunction(() => document.querySelector('#number').textContent !== '800-555-0100');
 const ui = await shop.getAttribute('body', 'data-dashboard');
@@ -41,7 +41,7 @@ const page = await context.newPage();
 await page.goto(`${ui}/ui/login${new URL(address).hash}`);
 await page.waitForSelector('text=Numbers a second');
 await shop.click('#ring');
-// The pool's numbers are locked out for 20 s each: its hundred are enough for 5 visitors a second.
+// The pool has a hundred numbers, and each is locked out for 20 s: enough for 5 visitors a second.
 await slide('load', 5);
 await shop.waitForTimeout(25_000);
 await slide('load', 10);

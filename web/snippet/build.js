@@ -1,11 +1,11 @@
-// Builds dist/rw.js from src/. `node build.js --check` fails if the committed file differs, or is
-// larger than a page should load.
+// Builds dist/rw.js from src/. `node build.js --check` fails if the committed file differs or is
+// too large for a page.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 import { buildSync } from 'esbuild';
 import { minify } from 'terser';
 
-/** Largest size in transfer, compressed. */
+/** The maximum compressed size. */
 const GZIP_BYTES_MAX = 2560;
 
 const file = new URL('dist/rw.js', import.meta.url);

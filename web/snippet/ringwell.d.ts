@@ -8,13 +8,22 @@ export interface Swap {
 
 /** The script's object at `window.ringwell`. */
 export interface Ringwell {
-  /** The visitor's numbers for these numbers of the page; a number without a swap maps to itself. Waits for the server for at most 1.5 s. */
+  /**
+   * Returns the visitor's numbers for these numbers of the page. A number without a swap maps to
+   * itself. Waits at most 1.5 s for the server.
+   */
   numbers(wanted: string[]): Promise<Swap[]>;
-  /** Calls `listener` now, if there are numbers, and at each change. */
+  /** Calls `listener` now if there are numbers, and after each change. */
   onChange(listener: (swaps: Swap[]) => void): void;
-  /** Requests the numbers again, for instance after a late first answer. A visitor with a number keeps it, with the parameters of the visit that received it. */
+  /**
+   * Requests the numbers again, for instance after a late first answer. A visitor with a number
+   * keeps it, and the parameters of the visit that received it.
+   */
   run(): void;
-  /** Whether the visitor may be remembered. `false` forgets the visitor and shows the page's own numbers. */
+  /**
+   * Sets whether data about the visitor may be stored. `false` removes this data and shows the
+   * page's own numbers.
+   */
   consent(isGiven: boolean): void;
   /** Calls `then` at once. Before the script has loaded, `window.ringwell` may be an array of such functions. */
   push(then: (ringwell: Ringwell) => void): void;

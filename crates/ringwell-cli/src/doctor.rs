@@ -41,17 +41,17 @@ use findings::{Finding, Findings, Grade};
 
 pub(crate) const HELP: &str = "\
 Checks this machine (processor, memory, clock, limits and disk) and the configuration (faults, \
-data directory, ports, databases and permissions of secrets). Without --config and \
+data directory, ports, databases and permissions of secrets). Without --config or \
 RINGWELL_CONFIG, it checks /etc/ringwell/ringwell.toml if that file exists. If the server is \
 started with --data, --listen, --shards or --durability, pass the same flags to this command.
 
-Exit codes: 0 fit to serve, perhaps with notes; 1 something must be fixed first.
+Exit codes: 0: fit to serve, perhaps with notes; 1: something must be fixed first.
 
 Examples:
   ringwell doctor
   ringwell doctor --config ringwell.toml --json
   ringwell doctor --config ringwell.toml --listen 0.0.0.0:8080
-  ringwell doctor engine --config ringwell.toml    only the servers that keep the journals";
+  ringwell doctor engine --config ringwell.toml    # only the servers that keep the journals";
 
 /// The path at which the package installs the configuration.
 const USUAL_CONFIG: &str = "/etc/ringwell/ringwell.toml";

@@ -19,7 +19,7 @@ use crate::print::print;
 pub(crate) const HELP: &str = "\
 Examples:
   ringwell haproxy --cluster cluster.toml >haproxy.cfg
-  haproxy -c -f haproxy.cfg                            checks it
+  haproxy -c -f haproxy.cfg                            # check the file
   ringwell haproxy --cluster cluster.toml --bind unix:/run/ringwell/proxy.sock";
 
 /// The time by which a node may exceed the deadline before the node is considered hung. In this

@@ -22,14 +22,13 @@ use signal_hook::flag;
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
-Without --rate the loop is closed: each connection sends its next batch when the last one is \
-answered, which measures the capacity of a server. With --rate, the loop is open: each batch is \
+Without --rate, the loop is closed: each connection sends its next batch when the previous one is \
+answered. This measures the capacity of a server. With --rate, the loop is open: each batch is \
 sent when it is due, whether or not answers arrive. Latency is measured from the due time, so a \
 stall counts for every batch that had to wait.
 
-Latencies are those of answers with status 200, and of batches that timed out. Ctrl-C ends a run \
-early; its table is still printed. Exit code 0 means that the run took place, not that all \
-answers were good.
+Latencies cover answers with status 200 and batches that timed out. Ctrl-C ends a run early; its \
+table is still printed. Exit code 0 means that the run took place, not that all answers were good.
 
 Examples:
   ringwell load    # beside `ringwell demo`, started in the same folder

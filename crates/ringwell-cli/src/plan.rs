@@ -25,7 +25,7 @@ use values::{parse_amount, parse_lifetime};
 pub(crate) const HELP: &str = "\
 The load of a pool is the count of requests for its numbers within one lifetime, including \
 overflow: 40 allocations in the last 30 minutes, with a lifetime of 30 minutes, are a load of 40. \
-Take the busiest hour.
+Use the load of the busiest hour.
 
 Examples:
   ringwell plan --load 80
@@ -34,7 +34,7 @@ Examples:
   ringwell plan cluster --numbers-per-second 127k --numbers 5500M";
 
 const CLUSTER_HELP: &str = "\
-All numbers of North America in twelve hours:
+All North American numbers in twelve hours:
   ringwell plan cluster --numbers-per-second 127k --numbers 5500M";
 
 #[derive(Debug, clap::Args)]
@@ -69,7 +69,7 @@ struct PoolFlags {
     /// Accepted overflow, e.g. 1% or 0.01
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
     target: f64,
-    /// Count of rows in one batch that request numbers from this pool
+    /// Number of rows in one batch that request numbers from this pool
     #[arg(long, value_name = "K", default_value_t = 1)]
     batch_rows_per_pool: u32,
     /// Share of all allocations that bots cause; bots are added to the given load or visitors

@@ -33,7 +33,7 @@ pub(crate) const HELP: &str = "\
 Manages the pools of a server whose configuration sets `database` under [directory]. Set --url to \
 the server's management.address. The management token is read from --token-file or RINGWELL_TOKEN. \
 The server accepts tokens whose SHA-256 is in its configuration (management.token_sha256), and \
-tokens that `ringwell pools tokens create` created. The output is a table; --json prints JSON for \
+tokens created with `ringwell pools tokens create`. The output is a table; --json prints JSON for \
 scripts.
 
 Examples:
@@ -113,7 +113,7 @@ enum Command {
     },
     /// Add a second key to a ring pool, or remove its previous key
     RotateKey {
-        /// The ring pool
+        /// Id of the ring pool
         id: u64,
         /// Make the newer key the only valid one
         #[arg(long)]
@@ -122,7 +122,7 @@ enum Command {
         #[arg(long, conflicts_with = "end")]
         replace: bool,
     },
-    /// Remove a ring pool; its numbers return to the inventory when their lockouts are over
+    /// Remove a ring pool; its numbers return to the inventory when their lockouts end
     Remove {
         /// Id of the ring pool
         id: u64,
@@ -140,18 +140,18 @@ enum Command {
         #[arg(long, requires = "file")]
         overwrite: bool,
     },
-    /// All numbers: those in the inventory and those in pools
+    /// Manage all numbers: those in the inventory and those in pools
     #[command(subcommand)]
     Numbers(numbers::Numbers),
-    /// Networks, and how many numbers each may use
+    /// Manage networks, and how many numbers each may use
     #[command(subcommand)]
     Networks(networks::Networks),
-    /// Nodes that serve the directory
+    /// Manage the nodes that serve the directory
     #[command(subcommand)]
     Nodes(networks::Nodes),
     /// Print the audit log, the newest change first
     Audit {
-        /// Maximum count of changes, up to 1,000
+        /// Maximum number of changes, up to 1,000
         #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
         last: u32,
     },

@@ -38,8 +38,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// The data directory was restored from a copy: hand out only overflow numbers until the
-    /// longest lifetime of any ring pool has passed. Use this flag for one start only;
-    /// `ringwell restore` does not need it
+    /// longest lifetime of any ring pool has passed. Use this flag for one startup only; it is not
+    /// needed after `ringwell restore`
     #[arg(long)]
     restored: bool,
     /// The cluster file, which lists this server's node and its shards

@@ -30,9 +30,10 @@ use day::{Day, Found};
 
 pub(crate) const HELP: &str = "\
 The log is in the common or combined format of Apache and nginx. Each visitor (address and user \
-agent) is shown a number of the pool, keeps it from page to page, and calls or not, after a delay \
-from --callers. No server is needed, and nothing is stored: the code that chooses numbers and the \
-rule that attributes calls are those of the server. The same --seed gives the same callers.
+agent) is shown a number of the pool and keeps it from page to page. Some visitors call, after a \
+delay drawn from --callers. No server is needed, and nothing is stored: numbers are chosen and \
+calls are attributed by the same code and rule as in the server. The same --seed gives the same \
+callers.
 
 Examples:
   ringwell simulate --site-log access.log --config ringwell.toml

@@ -73,7 +73,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Settings {
-    /// An origin whose pages may use the site, as in <https://shop.example>; may be repeated
+    /// An origin whose pages may use the site, as in `https://shop.example`; may be repeated
     #[arg(long = "origin", value_name = "ORIGIN")]
     origins: Vec<String>,
     /// A number on the pages and the ring pool that replaces it, as in +18005550100=16; may be

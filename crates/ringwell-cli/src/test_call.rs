@@ -25,7 +25,7 @@ set --key to a file with your own private key (32 bytes in base64, as from opens
 32). One of the account's secret_files must contain the public key that belongs to your private \
 key; if none does, the command prints that public key.
 
-Exit codes: 0 the call was connected, or its destination did not answer in time; 1 the call was \
+Exit codes: 0: the call was connected, or its destination did not answer in time; 1: the call was \
 not connected, or the server could not be reached.
 
 Examples:
@@ -40,7 +40,7 @@ const FROM: &str = "+12005550100";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The number to call: ten digits, or with + and country code
+    /// The number to call: ten digits, or + with a country code
     #[arg(long, value_name = "NUMBER")]
     to: String,
     /// Number of the caller
@@ -50,8 +50,8 @@ pub(crate) struct Args {
     /// or generic
     #[arg(long, value_name = "PROVIDER", value_parser = CallProvider::parse)]
     provider: Option<CallProvider>,
-    /// The account in the configuration; by default the first one, or with --provider the first one
-    /// of that provider
+    /// The account in the configuration; by default, the first one, or with --provider, the first
+    /// one of that provider
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
     /// File with a private key, for a Telnyx account

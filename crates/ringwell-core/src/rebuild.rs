@@ -251,7 +251,7 @@ impl Rebuild {
 
     /// Lengthens by `by` every lockout and hold that had not ended at `then`. Since `then`, the
     /// clock may have advanced too far, by at most `by`.
-    pub fn prolong(&mut self, then: Millis, by: Millis) {
+    pub fn lengthen(&mut self, then: Millis, by: Millis) {
         for until in self.holds.values_mut().filter(|until| **until > then) {
             *until = *until + by;
         }

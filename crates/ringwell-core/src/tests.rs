@@ -329,7 +329,7 @@ fn doubtful_time_lengthens_the_lockouts_that_ran_and_no_others() {
         slot.position = Position(until);
         state.learn(hint, Fact { slot, pool: PoolId(1), visitor: None });
     }
-    state.prolong(Millis(100), Millis(1000));
+    state.lengthen(Millis(100), Millis(1000));
     let until: Vec<u64> = state.finish().slots().iter().map(|s| s.locked_until.0).collect();
     assert_eq!(until, [50, 1150]);
 }

@@ -71,7 +71,7 @@ impl BucketHolds {
 
     /// Lengthens all holds after the clock leaps ahead, because the time that it skipped may not
     /// really have passed.
-    pub fn prolong(&mut self, by: Millis) {
+    pub fn lengthen(&mut self, by: Millis) {
         for hold in self.0.values_mut() {
             let later = |at: Millis| if at > Millis::ZERO { at + by } else { at };
             *hold = BucketHold { since: later(hold.since), until: later(hold.until) };
@@ -98,7 +98,7 @@ mod tests {
         holds.add(of, BucketHold { since: Millis::ZERO, until: Millis(1060) });
         assert_eq!(holds.until(pool, Millis(50)), Some(Millis(1060)));
         assert_eq!(holds.until(pool, Millis(90)), Some(Millis(1090)));
-        holds.prolong(Millis(5));
+        holds.lengthen(Millis(5));
         assert_eq!(holds.until(pool, Millis(90)), Some(Millis(1095)));
         let text = serde_json::to_string(&holds).unwrap();
         assert_eq!(text, format!("{{\"{of}\":[1005,1065]}}"));

@@ -252,8 +252,8 @@ impl LookUp<'_> {
         Ok(Joined { past, unreachable })
     }
 
-    /// Returns the allocations that are the newest by the requested time according to answers that
-    /// [`is_sure`]. `None` stands for a sure answer without an allocation.
+    /// Returns the time of the newest allocation by the requested time according to each answer
+    /// that [`is_sure`]. `None` stands for a sure answer without an allocation.
     fn sure(&self, answers: &[(u16, Past)]) -> Vec<Option<Millis>> {
         let is_owner = |shard: u16| self.owner == Some(shard);
         let sure = answers.iter().filter(|(shard, past)| is_sure(past, is_owner(*shard)));

@@ -340,7 +340,7 @@ impl<P: Platform> Shard<P> {
             JournalState::Taken => {
                 "another process serves this shard: in this process, the shard's rows get \
                 overflow numbers until a restart. Stop this process. If the other process was \
-                started by mistake, stop the other one instead, and restart this one"
+                started by mistake, stop that process instead, and restart this one"
             }
         };
         let journal = self.node.config.journal.replicated.as_ref();

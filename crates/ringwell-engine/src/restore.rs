@@ -114,7 +114,7 @@ impl Restore {
         if by == Millis::ZERO {
             return None;
         }
-        self.rebuild.prolong(self.known.last_at, by);
+        self.rebuild.lengthen(self.known.last_at, by);
         Some(by)
     }
 
@@ -136,8 +136,8 @@ impl Restore {
     /// millisecond, so such lockouts do not count as running. If no visitor saw a released number,
     /// the entry contains an earlier allocation of the number, or zero as the time of the
     /// allocation.
-    fn know_running(&mut self, allocated_at: Millis, locked_until: Millis, is_prolonged: bool) {
-        let begun = if is_prolonged { self.known.last_at.max(allocated_at) } else { allocated_at };
+    fn know_running(&mut self, allocated_at: Millis, locked_until: Millis, is_lengthened: bool) {
+        let begun = if is_lengthened { self.known.last_at.max(allocated_at) } else { allocated_at };
         if locked_until > self.known.last_at + Millis(1) && begun > Millis::ZERO {
             self.lockout_max = self.lockout_max.max(locked_until.since(begun));
         }

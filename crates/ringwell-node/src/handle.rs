@@ -209,13 +209,13 @@ impl Handle {
         self.server.sites.table().values().map(|entry| entry.site().clone()).collect()
     }
 
-    /// Returns the number of visitors of web pages who have not yet shown that they are people.
+    /// Returns the number of visitors to web pages who have not yet shown that they are people.
     #[must_use]
     pub fn sites_waiting(&self) -> usize {
         self.server.sites.waiting()
     }
 
-    /// Calls `tapped` with each number that a visitor of a web page has tapped. `tapped` runs on a
+    /// Calls `tapped` with each number that a visitor to a web page has tapped. `tapped` runs on a
     /// shard's thread and must not block. If this method is called several times, only the first
     /// call takes effect.
     pub fn on_taps(&self, tapped: impl Fn(PromoNumber) + Send + Sync + 'static) {

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# The cost of a call, compared with the same request by those of Net::HTTP, net-http-persistent,
-# excon and async-http that are installed, with JSON and plain hashes: one thread, one kept-alive
-# connection to a running server, in turns so that all see the same machine. Time, CPU of the
-# process and objects; the median of the rounds.
+# Compares the cost of a call with that of the same request sent by Net::HTTP, net-http-persistent,
+# excon and async-http (those that are installed), with JSON and plain hashes. Each uses one thread
+# and one keep-alive connection to a running server; they take turns, so that conditions are the
+# same for all. Prints the medians of the rounds: time, CPU time of the process, and objects.
 #
 #   ringwell demo --durability memory --lifetime 10ms
 #   ruby -Ilib bench/client.rb http://127.0.0.1:8080 POOL KEY [ROUNDS]
@@ -21,14 +21,15 @@ def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
 def median(all) = all.sort[all.size / 2]
 
-# The cost of one library: the block is a call.
+# Measures the cost of one library. The block makes one call.
 def measure(into)
   objects, used, started = GC.stat(:total_allocated_objects), cpu, now
   yield
   into << [now - started, cpu - used, GC.stat(:total_allocated_objects) - objects]
 end
 
-# The other libraries send and return bytes; their users write and parse the JSON.
+# Returns a call by another library, which sends and returns bytes. Its user writes and parses the
+# JSON.
 def posting
   lambda do |rows|
     suffix = "#{POOL}/allocate_number.json?ring_pool_key=#{KEY}&m1=autos&m2=ford"

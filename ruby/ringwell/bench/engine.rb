@@ -1,16 +1,17 @@
 # frozen_string_literal: true
 
-# The same bulk request of 40 rows, answered by a handler in pure Ruby, by the engine in Puma, in
-# Thin, in EventMachine with a fiber per request and, if it is installed, in Falcon, and by the
-# server itself, each in its own process. They take turns, so that all see the same machine; the
-# median of the rounds counts. `wrk` sends as fast as answers arrive, over 8 connections.
+# Measures a bulk request of 40 rows. It is answered by a handler in pure Ruby, by the engine in
+# Puma, in Thin, in EventMachine with a fiber per request and, if it is installed, in Falcon, and by
+# the server itself, each in its own process. They take turns, so that conditions are the same for
+# all. The result is the median of the rounds. `wrk` sends as fast as answers arrive, over 8
+# connections.
 #
 #   cargo build --release -p ringwell-cli -p ringwell-embed
 #   ruby -Ilib bench/engine.rb [SECONDS [ROUNDS]]
 #
-# Then the cost of a call without a server around it: by Fiddle and by the shim in C (`rake shim`).
+# Then measures a call without a server, by Fiddle and by the shim in C (`rake shim`).
 #
-# AT_ONCE=yes measures all at the same time: that only shows that they work.
+# AT_ONCE=yes measures all at the same time, which only shows that they work.
 require "etc"
 require "net/http"
 require "open3"
@@ -25,7 +26,7 @@ require_relative "support/pure_ruby"
 
 SECONDS, ROUNDS = [ARGV[0] || 3, ARGV[1] || 3].map(&:to_f)
 ROWS = 40
-# Enough numbers that none runs out: a number is free again after 10 ms.
+# Enough numbers that no pool runs out: a number is free again after 10 ms.
 NUMBERS = 1000
 LIFETIME = 0.01
 CONNECTIONS = 8
@@ -60,7 +61,7 @@ module Backend
   end
 end
 
-# Serves under one of the names until it is killed.
+# Serves as one of {NAMES} until the process is killed.
 def serve(name, port)
   return falcon(port) if name == "falcon"
 
@@ -74,7 +75,7 @@ def serve(name, port)
   end
 end
 
-# One process with a fiber per request.
+# Runs Falcon: one process, with a fiber per request.
 def falcon(port)
   exec({"RINGWELL_POOLS" => JSON.generate(Backend.ring_pools)}, "falcon", "serve", "--count", "1",
     "--bind", "http://127.0.0.1:#{port}", "--config", File.expand_path("support/engine.ru", __dir__),
@@ -95,8 +96,7 @@ def puma(app, port)
   puma.run.join
 end
 
-# @return [Array(Integer, #call, Integer)] a port, a block that ends the process behind it, and the
-#   process
+# @return [Array(Integer, #call, Integer)] the port, a block that ends the process, and its id
 def start(name)
   return start_server if name == :server
 
@@ -104,7 +104,7 @@ def start(name)
   pid = Process.spawn(RbConfig.ruby, "-I", File.expand_path("../lib", __dir__), __FILE__, "serve",
     name.to_s, port.to_s, pgroup: true)
   wait_for(port, pid)
-  # With its child processes.
+  # Also kills the child processes.
   [port, -> { Process.kill(:KILL, -pid) && Process.wait(pid) }, pid]
 end
 
@@ -130,14 +130,14 @@ BODY = JSON.generate("requests" => POOLS.map do |id, pool|
   {"api_suffix" => suffix, "request_id" => format("193C5F%02d", id)}
 end)
 
-# The script by which wrk sends the batch.
+# The script that makes wrk send the batch.
 SCRIPT = <<~LUA
   wrk.method = "POST"
   wrk.headers["content-type"] = "application/json"
   wrk.body = [[#{BODY}]]
 LUA
 
-# All answer the batch alike: one number per row, and no overflow number.
+# Checks that the answer has one number per row, and no overflow number.
 def check(port)
   answer = Net::HTTP.post(URI("http://127.0.0.1:#{port}#{Ringwell::Client::PATH}"), BODY).body
   rows = JSON.parse(answer).fetch("responses")
@@ -145,26 +145,26 @@ def check(port)
     abort "not the expected answer: #{answer[0, 300]}"
 end
 
-# Processor seconds that a process and its children in its own group have used.
+# The processor seconds that a process and its children in the same group have used.
 def processor_seconds(pid)
   Dir["/proc/[0-9]*/stat"].sum do |file|
     fields = File.read(file).split(") ", 2)[1].split
     mine = file == "/proc/#{pid}/stat" || fields[2].to_i == pid
     mine ? fields[11, 2].sum(&:to_f) / Etc.sysconf(Etc::SC_CLK_TCK) : 0
   rescue SystemCallError
-    # It has already ended.
+    # The process has already ended.
     0
   end
 end
 
-# @return [Array(Float, Float)] requests a second, and processor seconds a request
+# @return [Array(Float, Float)] requests per second, and processor seconds per request
 def measure(port, pid, lua, seconds = SECONDS)
   used = processor_seconds(pid)
   # wrk measures only whole seconds; when interrupted, it reports the time so far.
   command = ["timeout", "-s", "INT", seconds.to_s, "wrk", "-t1", "-c#{CONNECTIONS}", "-d1h", "-s",
     lua, "http://127.0.0.1:#{port}#{Ringwell::Client::PATH}"]
   text, = Open3.capture2e(*command)
-  # On a busy machine it may be interrupted before it has begun.
+  # On a busy machine, wrk may be interrupted before it has begun.
   return measure(port, pid, lua, seconds * 2) if text.empty? && seconds < 60
 
   failed = text[/Non-2xx or 3xx responses: \d+|Socket errors: .*/]

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# The cost of 40 rows in Ruby alone: built, written and read, without a server. CPU of the process
-# and objects, the median of the rounds.
+# Measures the cost of 40 rows in Ruby alone: they are built, written and read, without a server.
+# Prints the CPU time of the process, as the median of the rounds, and the number of objects.
 #
 #   ruby -Ilib bench/rows.rb [ROUNDS]
 require "ringwell"

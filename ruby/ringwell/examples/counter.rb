@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# A counter that one task increments all the time while others read it: behind a mutex in threads,
-# and owned by one fiber that lets others run after every 100,000.
+# A counter that one task increments all the time while others read it. It is behind a mutex in
+# threads, or is owned by one fiber, which lets others run after every 100,000 increments.
 #
-# Published: evented "more than twice" as fast. The larger difference is the readers' waiting time
-# and their view: between two steps of the owner no other fiber runs, so readers see whole steps
-# only.
+# The published result is that the evented counter is "more than twice" as fast. The larger
+# differences are the readers' waiting time and the values that they read: no other fiber runs
+# during a step of the owner, so readers see only whole steps.
 require_relative "support/evented"
 
 SECONDS = 0.25
@@ -27,7 +27,7 @@ class LockedCounter
   end
 end
 
-# Counts in one fiber. Readers read between two steps.
+# Counts in one fiber. Other fibers read between two steps.
 class OwnedCounter
   attr_reader :value
 
@@ -37,7 +37,7 @@ class OwnedCounter
 
   def count_until(moment)
     while now < moment
-      # A loop that checks the clock each time, like the other one.
+      # Checks the clock each time, like the other counter.
       STEP.times { now && @value += 1 }
       sleep 0
     end
@@ -46,7 +46,7 @@ end
 
 # Reads every 5 ms.
 #
-# @return [Array] values, and the longest time that a reader waited for its turn
+# @return [Array] the values, and the longest time that a reader waited for its turn
 def read_until(counter, moment)
   values = []
   waited = 0

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Values and exceptions leave a fiber or thread unchanged: values of all kinds, also those that are
-# easily mistaken for something else, and exceptions as they were raised. None ends the process.
+# Values and exceptions leave a fiber or thread unchanged: values of all kinds, including those that
+# are easily mistaken for something else, and exceptions as they were raised. None ends the process.
 require_relative "support/evented"
 
 RETURNED = [42, nil, false, [], [1], [[1, 2]], {a: 1},
@@ -39,7 +39,7 @@ Evented.run do
     end
   end
 
-  # Work outside of the loop, in a thread: the fiber waits for it as for anything else.
+  # Work in a thread, outside of the scheduler's loop. The fiber waits for it as for anything else.
   tell("the value of a thread", Thread.new { 42 }.value == 42)
   failing = Thread.new { raise IOError, "in a thread" }
   failing.report_on_exception = false

@@ -1,15 +1,15 @@
 # frozen_string_literal: true
 
-# One batch over several servers that share nothing: each gets the rows of its own pools, all at the
-# same time, and the outcomes are returned in the order of the rows. A server that is slow or down
-# leaves its own rows without attribution, and does not affect other rows.
+# Sends one batch to several servers that share nothing. Each gets the rows of its own pools, all at
+# the same time, and the outcomes are returned in the order of the rows. If a server is slow or
+# down, its own rows have no attribution, and other rows are not affected.
 #
-# (Nodes of one cluster do this among themselves: any of them accepts any batch.)
+# (The nodes of one cluster do this themselves: each node accepts any batch.)
 require_relative "support/evented"
 require "ringwell"
 require "ringwell/fake"
 
-# Requests the rows of every owner.
+# Sends each owner its rows.
 #
 # @param rows [Array<Ringwell::Request>]
 # @yieldparam row [Ringwell::Request]
@@ -26,7 +26,7 @@ def scatter_gather(rows, &owner)
 end
 
 if $PROGRAM_NAME == __FILE__
-  # Three servers with a pool each; the second is too slow, the third is down.
+  # Three servers with one pool each. The second is too slow, and the third is down.
   sources = (1..3).to_h do |id|
     fake = Ringwell::Fake.new(overflow: {id => "888555#{id}099"})
     [id.to_s, fake.pool(id, key: "k", numbers: ["888555#{id}001", "888555#{id}002"])]

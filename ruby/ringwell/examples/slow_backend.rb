@@ -2,19 +2,20 @@
 
 # An action that waits for a backend, many visitors at a time, in one process.
 #
-# The action is plain linear Ruby: it sends a request, waits, and answers. Blocking, a process
-# serves one visitor at a time. Published for Rails on such a server were 9.34 requests/s with a
-# backend of 100 ms, and about 220 once its waiting actions were parked; with a backend of about 180
-# ms, 100 requests, 30 at a time, 5.46 and 52.00. Here the scheduler parks them without extra code.
+# The action is plain sequential Ruby: it sends a request, waits, and answers. A process that blocks
+# serves one visitor at a time. The published results for Rails on such a server are 9.34 requests/s
+# with a backend of 100 ms, and about 220 when waiting actions were parked. With a backend of about
+# 180 ms and 100 requests, 30 at a time, they are 5.46 and 52.00. Here, the scheduler parks waiting
+# actions without extra code.
 require_relative "support/evented"
 require_relative "support/web"
 
-# Requests per second, blocking and evented, if each request waits for this many seconds.
+# Returns the requests per second, blocking and evented, if each request waits this many seconds.
 def rates(waits, requests:, at_once:)
   backend = Web::Server.new { sleep(waits) && "data" }.in_threads
   action = ->(_path) { "page with #{Web.get(backend.port)}" }
   blocking = Web::Server.new(&action).one_by_one
-  # One after another: the number of waiting requests changes nothing.
+  # Requests are served one after another, so the number of waiting requests does not matter.
   blocked = 4 / Web.load(blocking.port, requests: 4, at_once: 4)
   evented = Evented.run do
     server = Web::Server.new(&action).in_fibers

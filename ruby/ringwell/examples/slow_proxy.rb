@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# A proxy in front of a slow service, in one process: the delay that a blocking request causes for
-# all others.
+# A proxy in front of a slow service, in one process. Shows the delay that a blocking request causes
+# for all others.
 #
-# Published, with 2 s for each request: 10 requests, 5 at a time, took 20.62 s when the handler
-# blocked the reactor and 4.21 s when it was moved to threads; 40 requests, 20 at a time, through a
-# proxy that does not block took 4.41 s. Here everything is 20 times as fast, and both handlers are
-# the same code.
+# The published results are for 2 s per request: 10 requests, 5 at a time, took 20.62 s when the
+# handler blocked the reactor, and 4.21 s when it ran in threads. 40 requests, 20 at a time, took
+# 4.41 s through a proxy that does not block. Here, everything is 20 times as fast, and both
+# handlers are the same code.
 require_relative "support/evented"
 require_relative "support/web"
 

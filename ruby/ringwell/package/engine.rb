@@ -3,18 +3,19 @@
 require "fileutils"
 
 module Package
-  # The engine's library: compiled for a target, or its source for another machine's cargo.
+  # The engine's library: compiled for a target, or as source that another machine compiles.
   module Engine
     ROOT = File.expand_path("../../..", __dir__)
     CRATE = "ringwell-embed"
     # The oldest macOS that Rust's standard library supports on both processors.
     MACOS_MIN = "11.0"
-    # Compiled once and used for long, so with whole-program optimisation and without symbols.
+    # The library is compiled once and used for a long time, so it is built with whole-program
+    # optimisation and without symbols.
     PROFILE = ["--profile", "dist", "--config", 'profile.dist.strip="symbols"'].freeze
 
     class << self
-      # Compiles it. Targets of other platforms need their own linker: `cargo zigbuild` if it is
-      # installed.
+      # Compiles the library. Targets of other platforms need their own linker; `cargo zigbuild` is
+      # used if it is installed.
       #
       # @return [String] the library
       def build(target)
@@ -28,7 +29,7 @@ module Package
         Dir["#{folder}/libringwell_embed.{so,dylib}"].first or abort "no library in #{folder}"
       end
 
-      # Copies the files that cargo needs, without tests.
+      # Copies the files that cargo needs, except tests.
       #
       # @param folder [String] below the working directory
       # @return [Array<String>] the files
@@ -46,7 +47,7 @@ module Package
         Dir["#{folder}/**/*"].select { |file| File.file?(file) }.grep_v(%r{/tests(/|\.rs\z)})
       end
 
-      # Our own crates that are linked, from `cargo tree`.
+      # Our own linked crates, according to `cargo tree`.
       def crates
         tree = IO.popen(%W[cargo tree -p #{CRATE} -e normal,build --prefix none --locked], chdir: ROOT, &:read)
         tree.scan(/^(ringwell-\S+)/).flatten.uniq.sort
@@ -58,9 +59,9 @@ module Package
 
       def zigbuild? = system("cargo-zigbuild --version", %i[out err] => File::NULL)
 
-      # For musl, Rust links programs statically by default and builds no shared libraries. On macOS
-      # a library contains its path on the machine that linked it, and zig's linker requires the
-      # newest system unless the version is given.
+      # For musl, Rust by default links programs statically and builds no shared libraries. On
+      # macOS, a library contains its path on the machine that linked it, and without a given
+      # version, zig's linker requires the newest system.
       def flags(target)
         return rustflags("-C target-feature=-crt-static") if target.end_with?("musl")
         return {} unless target.end_with?("darwin")

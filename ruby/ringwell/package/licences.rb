@@ -3,10 +3,10 @@
 require "json"
 
 module Package
-  # The licences of the crates linked into an engine, for the gem that contains it.
+  # The licences of the crates that are linked into an engine, for the gem that contains the engine.
   module Licences
     class << self
-      # @param target [String] of Rust
+      # @param target [String] a Rust target
       # @return [String] the linked crates by licence, and the texts
       def text(target)
         packages = linked(target)
@@ -19,7 +19,7 @@ module Package
 
       private
 
-      # All but our own.
+      # All linked crates except our own.
       def linked(target)
         root = Engine::ROOT
         tree = %W[cargo tree -p #{Engine::CRATE} -e normal --prefix none --locked --target #{target}]

@@ -9,7 +9,7 @@ require_relative "licences"
 # Builds gems into pkg/: with a compiled engine for one platform, or with the engine's source.
 module Package
   GEM = File.expand_path("..", __dir__)
-  # Rust targets and RubyGems platforms.
+  # The RubyGems platform of each Rust target.
   PLATFORMS = {
     "x86_64-unknown-linux-gnu" => "x86_64-linux-gnu",
     "x86_64-unknown-linux-musl" => "x86_64-linux-musl",
@@ -23,7 +23,7 @@ module Package
     # The target of this machine.
     def host = IO.popen(%w[rustc -vV], &:read)[/^host: (.*)/, 1]
 
-    # A gem that contains an engine.
+    # Builds a gem that contains an engine.
     #
     # @param target [String] one of {PLATFORMS}
     # @param library [String, nil] a compiled engine, instead of building one
@@ -36,14 +36,15 @@ module Package
         FileUtils.cp(library, name)
         File.write("LICENSES-ENGINE.txt", Licences.text(target))
         spec.files += [name, "LICENSES-ENGINE.txt"]
-        # In parts, because RubyGems before 3.3.22 drops "gnu" when it parses the whole.
+        # The platform is given in parts, because RubyGems before 3.3.22 drops "gnu" when it parses
+        # the whole.
         spec.platform = Gem::Platform.new(platform.split("-"))
-        # Older versions install a musl gem on glibc.
+        # Older versions of RubyGems install a musl gem on glibc.
         spec.required_rubygems_version = ">= 3.3.22" if platform.end_with?("musl")
       end
     end
 
-    # A gem that compiles its engine during installation.
+    # Builds a gem that compiles its engine during installation.
     #
     # @return [String] its path
     def source
@@ -52,7 +53,7 @@ module Package
 
     private
 
-    # Builds in a copy; the block may add files to the specification.
+    # Builds a gem in a copy of the folder. The block may add files to the specification.
     def build
       Dir.mktmpdir("ringwell-gem") do |folder|
         spec = Dir.chdir(GEM) { Gem::Specification.load("ringwell.gemspec") }.dup

@@ -6,8 +6,8 @@ require "timeout"
 require "ringwell/calls"
 require "ringwell/webhooks"
 
-# A call with a real server: the client's number, a provider that reports the call, the outcome from
-# the application, and webhooks to the application about both.
+# A call with a real server: the client gets a number, a provider reports the call, the application
+# records its outcome, and webhooks report both to the application.
 class AttributedCallTest < RingwellTest
   include Telephone
 
@@ -51,7 +51,7 @@ class AttributedCallTest < RingwellTest
 
   private
 
-  # A delivery, passed to the Rack application as a Rack server would.
+  # Passes a delivery to the Rack application, like a Rack server.
   def receive(request)
     headers = request.head.scan(/^([\w-]+): (.*)\r$/).to_h do |name, value|
       ["HTTP_#{name.upcase.tr("-", "_")}", value]
@@ -60,7 +60,7 @@ class AttributedCallTest < RingwellTest
     StubServer.answer("", status: "#{status} it")
   end
 
-  # The event of that type, as soon as it has arrived.
+  # Waits for an event of that type, and returns it.
   def event(type)
     Timeout.timeout(PATIENCE) do
       loop do

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A tiny run of each benchmark, so that none rots.
+# A tiny run of each benchmark, to detect a broken one.
 class BenchTest < RingwellTest
   it "the client's cost beside Net::HTTP is measured" do
     running = server(Server.pool(1, key: KEY, numbers: ["8885550101-8885550199"],
@@ -17,7 +17,7 @@ class BenchTest < RingwellTest
     lib = File.expand_path("../lib", __dir__)
     said = IO.popen([RbConfig.ruby, "-I", lib, bench, "20"], &:read)
     assert_match(/\A40 rows: \d+ us of CPU, \d+ objects\n\z/, said)
-    # 944 at first.
+    # The first version created 944 objects.
     assert_operator said[/(\d+) objects/, 1].to_i, :<=, 305
   end
 
@@ -25,7 +25,7 @@ class BenchTest < RingwellTest
     skip "wrk is not installed" unless system("which wrk", out: File::NULL)
     bench = File.expand_path("../bench/engine.rb", __dir__)
     lib = File.expand_path("../lib", __dir__)
-    # All at once: only the answers count here.
+    # All run at the same time, because only the answers matter here.
     options = ["-W:no-experimental", "-I", lib]
     command = [{"AT_ONCE" => "yes"}, RbConfig.ruby, *options, bench, "0.15", "1"]
     lines = []

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The client's promises, each in plain threads and in fibers of every scheduler.
+# The client's guarantees, each in plain threads and in fibers of every scheduler.
 class ClientTest < RingwellTest
   OVERFLOW = {"42" => "8005550100"}.freeze
 
@@ -31,7 +31,7 @@ class ClientTest < RingwellTest
 
   in_every_mode "a deadline is kept while the server does not read" do |mode|
     Dir.mktmpdir do |files|
-      # Unix sockets, because their buffers are small.
+      # Unix sockets are used because their buffers are small.
       @to_close << UNIXServer.new("#{files}/s")
       one = client("unix:#{files}/s", deadline: 0.1)
       body = "x" * 1_000_000
@@ -254,7 +254,7 @@ class ClientTest < RingwellTest
 
   def numbers(request) = StubServer.answer(StubServer.rows(request.body))
 
-  # Expects this many simultaneous calls to fail after this many seconds: no sooner and not much
+  # Expects this many simultaneous calls to fail after this many seconds, not earlier and not much
   # later.
   def assert_late(seconds, mode, count, &block)
     assert_takes(seconds..seconds + 0.05) do

@@ -2,9 +2,9 @@
 
 require "yaml"
 
-# Settings in the form of a file.
+# Settings from a file.
 class ConfigTest < RingwellTest
-  it "a file makes a client" do
+  it "a file configures a client" do
     config = Ringwell::Config.read(YAML.safe_load(<<~FILE))
       endpoints: "unix:/run/ringwell.sock"
       deadline: 0.2

@@ -252,7 +252,7 @@ class ConnectionTest < RingwellTest
     one = client(running.url, deadline: 10, connections: 1)
     numbers = [one.allocate(1, key: KEY).number]
     reader, writer = IO.pipe
-    # A call in progress in the parent; the child must not lose its slot.
+    # The child must not lose a slot because of a call in progress in the parent.
     child = one.instance_variable_get(:@connections).place(Ringwell::Deadline.new(5)) do
       fork do
         writer.puts(3.times.map { one.allocate(1, key: KEY).number })
@@ -271,7 +271,7 @@ class ConnectionTest < RingwellTest
     places = Ringwell::Connections.new(size: 1, idle: 1)
     deadline = Ringwell::Deadline.new(5)
     places.place(deadline) do
-      # The effect of a fork on the object.
+      # A different process id has the same effect on the object as a fork.
       Process.stub(:pid, -1) { places.place(deadline) { assert_equal 1, places.to_h[:taken] } }
     end
     assert_equal 0, places.to_h[:taken]
@@ -310,7 +310,7 @@ class ConnectionTest < RingwellTest
 
   def numbers(request) = StubServer.answer(StubServer.rows(request.body))
 
-  # Not all files: the examples that run at the same time open and close pipes.
+  # Counts only sockets, because the examples that run at the same time open and close pipes.
   def open_sockets
     Dir["/proc/self/fd/*"].count do |file|
       File.readlink(file).start_with?("socket:")

@@ -39,7 +39,7 @@ module Contract
     end
 
     tests.it "a number comes back when its lifetime is over and not before" do
-      # In one batch: a busy machine may lose more time than that between two calls.
+      # One batch, because on a busy machine the lockout could end between two calls.
       batch = contract.bulk { |b| 2.times { b.allocate(3, key: KEYS[3]) } }
       assert_equal %w[8885550301 8885550399], batch.map(&:number)
       time_passes(0.06)

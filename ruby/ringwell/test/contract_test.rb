@@ -2,7 +2,7 @@
 
 require "contract"
 
-# The contract, for the fake.
+# Tests the contract with the fake.
 class FakeContractTest < RingwellTest
   include Contract
 
@@ -15,7 +15,7 @@ class FakeContractTest < RingwellTest
   def time_passes(seconds) = contract.advance(seconds)
 end
 
-# The contract, for the client with a real server behind it.
+# Tests the contract with the client and a real server.
 class ServerContractTest < RingwellTest
   include Contract
 
@@ -27,7 +27,7 @@ class ServerContractTest < RingwellTest
   def time_passes(seconds) = sleep(seconds)
 end
 
-# The contract, for the engine in this process: by the shim, if it was compiled.
+# Tests the contract with the engine in this process, called by the shim if it was compiled.
 class EngineContractTest < RingwellTest
   include Contract
 
@@ -39,7 +39,7 @@ class EngineContractTest < RingwellTest
   def time_passes(seconds) = sleep(seconds)
 end
 
-# And by Fiddle.
+# Tests the contract with the engine in this process, called by Fiddle.
 class FiddleContractTest < EngineContractTest
   include WithFiddle
 end

@@ -28,7 +28,7 @@ class EndpointsTest < RingwellTest
       later(seconds) { Modes.run(:threads, 8) { ask(one).reason } }.count(:late)
     end
     assert_equal [1, 1, 1], late
-    # Now it rests for 8 s.
+    # Now the hanging server rests for 8 s.
     late = [15.2, 16].map do |seconds|
       later(seconds) { Array.new(4) { ask(one).reason } }.count(:late)
     end
@@ -87,7 +87,7 @@ class EndpointsTest < RingwellTest
     looking = nil
     counted(-> { (looking = Thread.current) && sleep }) do
       assert_raises(Ringwell::DeadlineExceeded) { ask(one) }
-      # On a busy machine the thread may begin after the deadline.
+      # On a busy machine, the thread may begin after the deadline.
       sleep 0.001 until looking
     end
     looking.kill.join
@@ -114,7 +114,7 @@ class EndpointsTest < RingwellTest
 
   def numbers(request) = StubServer.answer(StubServer.rows(request.body))
 
-  # The block's result with the clock this many seconds ahead.
+  # Runs the block with the clock this many seconds ahead.
   def later(seconds, &)
     now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds }
     Ringwell::Deadline.stub(:now, now, &)

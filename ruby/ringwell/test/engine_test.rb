@@ -55,7 +55,7 @@ class EngineTest < RingwellTest
     assert_predicate status, :success?, report
   end
 
-  it "allocated numbers survive the kill of their process" do
+  it "allocated numbers survive if their process is killed" do
     config = settings("os")
     child = in_child do |out|
       first = Ringwell::Engine.open(config:)
@@ -126,8 +126,8 @@ class EngineTest < RingwellTest
     changing.kill.join
   end
 
-  # Beside a busy thread: if each call releases the GVL, it comes back after that thread's time
-  # slice. On a busy machine that thread may be too late for a short call: therefore the call is
+  # If a call beside a busy thread releases the GVL, the call gets it back after that thread's time
+  # slice. On a busy machine, that thread may be too late for a short call. Therefore the call is
   # long, and one success in twenty attempts is enough.
   it "a batch keeps the GVL, because it would come back only after a time slice" do
     engines = [false, true].map do |release_gvl|
@@ -166,14 +166,14 @@ class EngineTest < RingwellTest
       shards = 1
       durability = "#{durability}"
       deadline = "10s"
-      # As small as possible: the files are filled with zeros first.
+      # As small as possible, because the files are filled with zeros first.
       journal.segment_bytes = "1MiB"
       #{pool}
     TOML
     file
   end
 
-  # The next number, from a server with this configuration.
+  # Returns the next number from a server with this configuration.
   def from_server(config)
     socket = "#{@files}/socket"
     clean = ENV.keys.grep(/\ARINGWELL_/).to_h { |name| [name, nil] }
@@ -186,7 +186,7 @@ class EngineTest < RingwellTest
     Process.wait(pid)
   end
 
-  # The file appears a moment before the server listens.
+  # The socket's file appears a moment before the server listens.
   def listens?(socket)
     UNIXSocket.new(socket).close
     true
@@ -194,7 +194,7 @@ class EngineTest < RingwellTest
     false
   end
 
-  # The output of a forked child, or its error.
+  # Returns the output of a forked child, or its error.
   def in_child
     reader, writer = IO.pipe
     pid = fork do
@@ -223,12 +223,12 @@ class EngineTest < RingwellTest
   end
 end
 
-# The same by Fiddle, if the tests above used the shim.
+# Runs the tests above with Fiddle, in case they used the shim.
 class FiddleEngineTest < EngineTest
   include WithFiddle
 end
 
-# The engine in servers of one process.
+# The engine in single-process servers.
 class EngineServersTest < RingwellTest
   POOL = EngineTest::POOL
   BULK = "/api/2013-07-01/bulk.json"
@@ -259,7 +259,7 @@ class EngineServersTest < RingwellTest
     assert_served("thin", "start", "-a", "127.0.0.1", "-p", "%d", "-R")
   end
 
-  # Debian has no package of it; public CI installs the gem.
+  # Debian has no package of Falcon; public CI installs the gem.
   it "it works in Falcon, one process, a fiber per request" do
     skip "Falcon is not installed" unless system("which falcon", out: File::NULL)
     assert_served("falcon", "serve", "--count", "1", "--bind", "http://127.0.0.1:%d", "--config")
@@ -290,7 +290,8 @@ class EngineServersTest < RingwellTest
 
   private
 
-  # A program that takes the port and, last, a Rack file.
+  # Starts a program whose arguments include the port and end with a Rack file, and expects numbers
+  # from it.
   def assert_served(*command)
     port = Server.free_port
     Tempfile.create(%w[config .ru]) do |rackup|
@@ -305,7 +306,7 @@ class EngineServersTest < RingwellTest
 
   def start(command) = Process.spawn(*command, %i[out err] => File::NULL, :pgroup => true)
 
-  # With its child processes.
+  # Ends a server and its child processes.
   def stop(served)
     return unless served
 

@@ -7,7 +7,7 @@ require_relative "../examples/support/evented"
 class ExamplesTest < RingwellTest
   FOLDER = File.expand_path("../examples", __dir__)
   LIB = File.expand_path("../lib", __dir__)
-  # Examples that take no time run under every scheduler, the others under the first.
+  # Quick examples run under every scheduler, the others only under the first.
   QUICK = %w[scatter_gather exceptions].freeze
 
   class << self
@@ -38,12 +38,12 @@ class ExamplesTest < RingwellTest
     self.class.output.each { |name, (text, status)| assert status.success?, "#{name}: #{text}" }
   end
 
-  # On an idle machine 220 requests/s and more, which is 22 times as many: see README.md.
+  # An idle machine reaches 220 requests/s or more, 22 times as many: see README.md.
   it "an action that waits 100 ms blocks no other in its process" do
     assert_shown("slow_backend") do |blocking, evented, blocking_longer, evented_longer|
-      # One after another, ten per second are the limit; 32 at once make 320.
+      # One at a time, the limit is ten per second; 32 at a time, it is 320.
       blocking <= 10.1 && evented <= 320 && evented >= 4 * blocking &&
-        # 180 ms: four rounds of 30.
+        # At 180 ms, 100 requests take four rounds of 30.
         blocking_longer <= 5.6 && evented_longer <= 139 && evented_longer >= 4 * blocking_longer
     end
   end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Faults outside of the servers: descriptors, addresses, interruptions. A known overflow number is
-# returned, and otherwise one of the gem's own errors.
+# Faults outside of the servers: descriptors, addresses, interruptions. The result is a known
+# overflow number, or otherwise one of the gem's own errors.
 class FaultsTest < RingwellTest
   OVERFLOW = {"42" => "8005550100"}.freeze
 
@@ -52,7 +52,7 @@ class FaultsTest < RingwellTest
 
   def ask(one) = one.allocate("42", key: KEY)
 
-  # The block's result in a forked child that cannot open anything.
+  # Runs the block in a forked child that cannot open anything, and returns its result.
   def without_descriptors
     reader, writer = IO.pipe
     child = fork do

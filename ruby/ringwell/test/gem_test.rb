@@ -3,7 +3,7 @@
 # The gem as a package, and forbidden constructs in its code.
 class GemTest < RingwellTest
   ROOT = File.expand_path("..", __dir__)
-  # The reasons why each is not in lib/.
+  # Constructs that lib/ must not contain, each with the reason.
   FORBIDDEN = {
     /Timeout\b/ => "interrupts code anywhere: use deadlines for waits",
     /Thread\.current|Fiber\[|fiber_local/ => "is lost in another fiber: pass state as arguments",
@@ -36,7 +36,7 @@ class GemTest < RingwellTest
     end
   end
 
-  # Delays of a first request: files that are read, threads that start.
+  # Loaded files and new threads would delay the first request.
   it "the first call of an engine loads no file, and no call creates a thread" do
     script = <<~RUBY
       require "ringwell/engine"

@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
-# Every case of fixtures/api through the Rack application, with the client and a real server behind
-# it, and again with the engine in this process: what the application adds or takes away would show.
+# Sends every case of fixtures/api to the Rack application, first with the client and a real server
+# behind it, then with the engine in this process. Shows anything that the application adds or
+# removes.
 class GoldenTest < RingwellTest
   FIXTURES = "#{Server::ROOT}/fixtures/api"
   PLACES = {"{{integer}}" => "\\d+", "{{decimal}}" => "\\d+\\.\\d+"}.freeze
-  # So many cases at a time: starting their servers takes most of the time.
+  # The number of cases that run in parallel, because starting their servers takes most of the time.
   AT_ONCE = 4
 
   Message = Struct.new(:first, :headers, :body) do
@@ -16,7 +17,7 @@ class GoldenTest < RingwellTest
     end
   end
 
-  # What only a server of HTTP does is no matter of a Rack application; which methods a path has is.
+  # Cases that concern only HTTP servers, not Rack applications. The methods of a path concern both.
   OF_SERVERS = Dir["#{FIXTURES}/http-*/"] - ["#{FIXTURES}/http-head/"]
   CASES = (Dir["#{FIXTURES}/*/"] - OF_SERVERS).sort.freeze
 
@@ -51,7 +52,7 @@ class GoldenTest < RingwellTest
       pools = File.read("#{FIXTURES}/pools.toml")
       File.write("#{files}/ringwell.toml", %(data = "data"\n#{settings}\n#{pools}))
       config = "#{files}/ringwell.toml"
-      # On a busy machine 100 ms, the server's default, may pass between two rows.
+      # On a busy machine, 100 ms (the server's default) may pass between two rows.
       deadline = settings.include?("deadline") ? nil : 10
       Ringwell::Engine.open(config:, durability: :memory, driver:, deadline:) do |engine|
         app = application(engine, settings)
@@ -74,7 +75,8 @@ class GoldenTest < RingwellTest
     running&.stop
   end
 
-  # What the server's settings would say; the application has options for what it does itself.
+  # Creates the application, with options in place of those server settings that it implements
+  # itself.
   def application(backend, settings)
     options = {}
     options[:bulk_only] = true if settings.include?("bulk_only = true")

@@ -16,15 +16,15 @@ require_relative "support/server"
 require_relative "support/stub_server"
 require_relative "support/telephone"
 
-# Common to all tests.
+# The base class of all tests.
 class RingwellTest < Minitest::Test
   KEY = "S3CR3TKEY0000001"
 
-  # A sentence of the specification.
+  # Defines a test that is named by a sentence of the specification.
   def self.it(sentence, &block) = define_method("test_#{sentence.tr(" ", "_")}", &block)
 
-  # The same sentence in threads and under each scheduler. Most of it is waiting, so all run at
-  # once.
+  # Defines a test that runs in threads and under each scheduler, all at once, because it waits most
+  # of the time.
   def self.in_every_mode(sentence, &block)
     it "#{sentence}, in #{Modes::ALL.join(", ")}" do
       runs = Modes::ALL.map do |mode|
@@ -63,15 +63,15 @@ class RingwellTest < Minitest::Test
     made
   end
 
-  # An engine in this process.
+  # Opens an engine in this process.
   def opened(**options)
     engine = Ringwell::Engine.open(**options)
     @to_close << engine
     engine
   end
 
-  # Expects the block to take this long: never less, and once in fifty attempts no more, because
-  # other work on the machine can only add time.
+  # Expects the block to take this long: never less, and in at least one of fifty attempts not more,
+  # because other work on the machine can only add time.
   def assert_takes(seconds)
     times = []
     50.times do
@@ -109,7 +109,7 @@ class RingwellTest < Minitest::Test
   end
 end
 
-# Fiddle calls the engine in all tests of a class, as if the C shim had not been compiled.
+# Makes Fiddle call the engine in all tests of a class, as if the C shim had not been compiled.
 module WithFiddle
   def run = Ringwell::Engine::Library.stub(:driver, :fiddle) { super }
 end

@@ -79,7 +79,7 @@ class InstrumentationTest < RingwellTest
     assert_raises(Ringwell::ConfigError) { client(nobody, headers: "a: b") }
   end
 
-  # An instrumenter that measures, as ActiveSupport does.
+  # An instrumenter that measures time, like ActiveSupport.
   class Timed
     attr_reader :seen
 

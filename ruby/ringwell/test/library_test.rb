@@ -67,7 +67,7 @@ class LibraryTest < RingwellTest
 
   private
 
-  # The block's result while `require` finds an empty file by this name.
+  # Runs the block while `require` finds an empty file with this name.
   def on_load_path(file)
     FileUtils.mkdir_p(File.dirname("#{@files}/lib/#{file}"))
     File.write("#{@files}/lib/#{file}", "")

@@ -3,13 +3,13 @@
 require "net/http"
 require "open3"
 
-# A Rails application from `rails new` and the generator: a number in a page by the view helper, a
-# number swapped in by the browser, and calls with their visitors.
+# A Rails application from `rails new` and the generator: the view helper shows a number, the
+# browser swaps a number, and calls are attributed to their visitors.
 class NewAppTest < RingwellTest
   include Telephone
 
   GEM = File.expand_path("..", __dir__)
-  # No database, no assets, nothing to download.
+  # Excludes the database, assets and everything that would be downloaded.
   LEFT_OUT = %w[bundle git active-record active-storage action-mailer action-mailbox action-text action-cable
     sprockets asset-pipeline javascript turbolinks bootsnap listen spring webpack-install hotwire
     jbuilder system-test puma docker ci rubocop brakeman thruster kamal solid devcontainer keeps]
@@ -53,7 +53,7 @@ class NewAppTest < RingwellTest
     end
   RUBY
 
-  # Not a robot's user agent: robots get no number.
+  # A person's browser, because robots get no number.
   AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36"
 
   it "from rails new to a number on a page, a number swapped in a browser, attributed calls and an outcome" do
@@ -83,7 +83,7 @@ class NewAppTest < RingwellTest
 
   private
 
-  # The application in its own server.
+  # Runs the application in its own server.
   def serve(app, port)
     rails = Process.spawn(clean.merge("RINGWELL_KEY" => KEY), "bin/rails", "server", "--port", port.to_s,
       "--binding", "127.0.0.1", chdir: app, %i[out err] => File::NULL)
@@ -108,7 +108,8 @@ class NewAppTest < RingwellTest
     call.fetch("id")
   end
 
-  # The job reaches the server's management by config/ringwell.yml, and the sale is recorded once.
+  # The job finds the server's management address in config/ringwell.yml, and the sale is recorded
+  # once.
   def outcome(running, shop, call)
     answer = Net::HTTP.post_form(URI("http://127.0.0.1:#{shop}/order"), "call" => call)
     assert_equal "204", answer.code, answer.body
@@ -148,7 +149,7 @@ class NewAppTest < RingwellTest
       folder:)
     app = "#{folder}/shop"
     File.write("#{app}/Gemfile", GEMFILE)
-    # Only Debian's database package has it.
+    # Only Debian's database package contains active_model/railtie.
     application = File.read("#{app}/config/application.rb")
     inline = "config.active_job.queue_adapter = :inline"
     File.write("#{app}/config/application.rb", application.sub(%r{^require "active_model/railtie"$}, "")
@@ -177,7 +178,7 @@ class NewAppTest < RingwellTest
     assert_includes File.read("#{app}/test/test_helper.rb"), 'require "ringwell/minitest"'
   end
 
-  # Calls the number; returns the call as soon as it is attributed.
+  # Calls the number, waits until the call is attributed, and returns it.
   def call_of(running, number)
     call = "c#{number}"
     report(call_id: call, event: "started", to: "+1#{number.delete("-")}", from: "+14155551234")
@@ -191,7 +192,7 @@ class NewAppTest < RingwellTest
     flunk "call #{call} was not attributed: #{ask(running, "/v1/calls")}"
   end
 
-  # Outside of these tests' bundle.
+  # Runs a program outside of these tests' bundle.
   def run_program(*command, folder:, environment: {})
     said, status = Open3.capture2e({**clean, **environment}, *command, chdir: folder)
     assert_predicate status, :success?, said

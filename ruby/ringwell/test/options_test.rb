@@ -108,7 +108,7 @@ class OptionsTest < RingwellTest
   it "a dropped engine is freed" do
     pool = {id: 1, key: KEY, numbers: %w[8885550101]}
     Dir.mktmpdir do |data|
-      # In another stack frame, so that the stack references none of them.
+      # A thread has its own stack, so no reference to the engine remains on this one.
       Thread.new { Ringwell::Engine.open(data:, durability: :os, ring_pools: [pool]).ready? }.join
       reopened = nil
       20.times do

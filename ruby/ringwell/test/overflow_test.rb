@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A known overflow number is returned for every fault that is not the caller's mistake.
+# A known overflow number is returned for every failure that is not the caller's mistake.
 class OverflowTest < RingwellTest
   OVERFLOW = {"42" => "8005550100"}.freeze
 
@@ -26,7 +26,7 @@ class OverflowTest < RingwellTest
     end
   end
 
-  it "a pool of the server that is exhausted, without an overflow number there" do
+  it "an exhausted pool without an overflow number on the server gets the client's" do
     running = server(Server.pool(1, key: KEY, numbers: %w[8885550101]))
     one = client(running.url, deadline: 10, overflow: {1 => "8885550199"})
     assert_equal [:allocated, :exhausted], Array.new(2) { one.allocate(1, key: KEY).reason }

@@ -41,7 +41,7 @@ class PackageTest < RingwellTest
 
   private
 
-  # The engine's library as it is in the packages. With its symbols it takes seconds to compress.
+  # Returns the engine's library as in the packages. Its symbols would take seconds to compress.
   def stripped(folder)
     library = "#{folder}/libringwell_embed.so"
     run_program({}, "strip", "-o", library, Ringwell::Engine::Library.path)

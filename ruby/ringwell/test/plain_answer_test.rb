@@ -30,7 +30,7 @@ class PlainAnswerTest < RingwellTest
     two = plain.sub(row, "#{row},#{row}")
     assert Read.read(two, rows("a", "a"))
     assert_nil Read.read(two, rows("#{row},#{row}"[/a.*"a/]))
-    # Two rows as long as three.
+    # Two rows that are as long as three.
     long = plain.sub(row, "#{row.sub('"a"', "\"#{"x" * 88}b\"")},#{row.sub('"request_id":"a",', "")}")
     assert Read.read(long, rows("#{"x" * 88}b", nil))
     assert_nil Read.read(long, rows(nil, "b", nil))
@@ -60,7 +60,7 @@ class PlainAnswerTest < RingwellTest
     end
   end
 
-  # The parser's result: in a plain answer no row has an overflow number or an error.
+  # Returns the parser's result. In a plain answer, no row has an overflow number or an error.
   def parsed(body, asked)
     Ringwell::Batch.send(:parse, body, asked) { |row, outcome| flunk "row #{row} is #{outcome.inspect}" }
   end
@@ -74,7 +74,7 @@ class PlainAnswerTest < RingwellTest
     JSON.generate("responses" => rows)
   end
 
-  # Half of the answers stay as they are; others lose, gain or exchange some bytes.
+  # Leaves half of the answers unchanged, and removes, adds or replaces bytes in the others.
   def change(body, random)
     return body if random.rand(2).zero?
 

@@ -104,8 +104,8 @@ class ProcessesTest < RingwellTest
     said
   end
 
-  # @return [Array(Array(String, String))] the same, from requests that both workers helped to
-  #   answer
+  # @return [Array(Array(String, String))] like {#ask_all}, repeated until both workers have
+  #   answered
   def ask_both(port, path)
     answers = []
     wait_until { answers.concat(ask_all(port, path)).map(&:first).uniq.size == 2 && answers }
@@ -123,7 +123,7 @@ class ProcessesTest < RingwellTest
     asking.filter_map(&:value)
   end
 
-  # The block's result, as soon as it is neither nil nor false.
+  # Repeats the block until its result is neither nil nor false, and returns it.
   def wait_until
     ends = Ringwell::Deadline.now + PATIENCE
     loop do

@@ -61,7 +61,7 @@ class RackTest < RingwellTest
     assert_equal 1_048_577, input.pos
   end
 
-  # As Rack 3 handles forms, and `curl -d` sends forms.
+  # Rack 3 reads forms like this, and `curl -d` sends forms.
   it "a body that another middleware has read is read again, or reported as lost" do
     reader = ->(env) { env["rack.input"].read && @app.call(env) }
     length = {"CONTENT_LENGTH" => ROW.bytesize.to_s,

@@ -21,7 +21,7 @@ class RailsTest < RingwellTest
 
     def server
       @server ||= Server.new(POOL).tap do |running|
-        # Not in forked children.
+        # Do not stop the server when a forked child exits.
         at_exit { running.stop if Process.pid == running.parent }
       end
     end
@@ -203,7 +203,7 @@ class RailsTest < RingwellTest
   it "the API is served beside the pages" do
     suffix = "42/allocate_number.json?ring_pool_key=#{KEY_OF_42}&m1=a"
     body = %({"requests":[{"api_suffix":"#{suffix}"}]})
-    # As `curl -d` sends it: a middleware parses forms, and Rack 3 leaves the input at its end.
+    # `curl -d` sends a form. A middleware parses it, and Rack 3 does not rewind the input.
     answer = page("/api/2013-07-01/bulk.json", "REQUEST_METHOD" => "POST",
       "CONTENT_TYPE" => "application/x-www-form-urlencoded",
       "CONTENT_LENGTH" => body.bytesize.to_s,
@@ -228,7 +228,7 @@ class RailsTest < RingwellTest
 
   private
 
-  # The block's result while the application has these settings.
+  # Runs the block while the application has these settings.
   def with_settings(**settings)
     before = Ringwell::Rails.settings
     Ringwell::Rails.settings = Ringwell::Config.new(fake: true, **settings)
@@ -237,7 +237,7 @@ class RailsTest < RingwellTest
     Ringwell::Rails.settings = before
   end
 
-  # The application's client in an environment with this config/ringwell.yml.
+  # Returns the client of an application in this environment, with this config/ringwell.yml.
   def client_in(environment, yaml)
     Dir.mktmpdir do |root|
       Dir.mkdir("#{root}/config")

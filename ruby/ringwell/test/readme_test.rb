@@ -2,7 +2,7 @@
 
 require_relative "support/readme"
 
-# The examples of README.md, with a `ringwell demo`.
+# Runs the examples of README.md with a `ringwell demo`.
 class ReadmeTest < RingwellTest
   README = File.expand_path("../README.md", __dir__)
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Answers of HTTP, whole and in pieces.
+# HTTP answers, whole and in pieces.
 class ResponseTest < RingwellTest
   OK = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
   CHUNKED = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" \

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# The whole suite: `ruby test/run.rb [minitest's options]`. Without options four processes share it,
-# because it waits much of its time.
+# Runs the whole suite: `ruby test/run.rb [minitest's options]`. Without options, four processes
+# share it, because the tests often wait.
 ENV["RINGWELL_COVERAGE"] = "yes" if ARGV.empty?
 $LOAD_PATH.unshift File.expand_path("../lib", __dir__), __dir__
 
@@ -10,17 +10,17 @@ require "helper"
 Dir["#{__dir__}/*_test.rb"].sort.each { |file| require file }
 exit Minitest.run(ARGV) if ARGV.any?
 
-# No compiled code of the gem is loaded in this process: Rails under fibers crashed Ruby 3.1 once,
-# and if that happens again, neither the engine nor the shim is the cause.
+# This process loads no compiled code of the gem. Rails under fibers once crashed Ruby 3.1. If that
+# happens again, neither the engine nor the shim is the cause.
 WITHOUT_COMPILED_CODE = %w[NewAppTest RailsTest].freeze
-# The others come from a queue, these first, because they take longest.
+# The other classes come from a queue. These are first, because they take longest.
 LONGEST = %w[PackageTest BenchTest FiddleEngineTest EngineTest GoldenTest EngineServersTest].freeze
-# Takes classes from the queue, in parallel with the first process.
+# The number of processes that take classes from the queue, in addition to the first one.
 WORKERS = 2
 
 # Test classes that processes share: each takes the next one until none is left.
 class SharedQueue
-  # Bytes of an entry. A pipe delivers all of them to one reader, or none.
+  # The size of an entry in bytes. Each read takes one whole entry from the pipe.
   ENTRY = 64
 
   def initialize(names)
@@ -32,7 +32,7 @@ class SharedQueue
   def each
     loop { yield @reader.sysread(ENTRY).strip }
   rescue EOFError
-    # All are taken.
+    # All classes have been taken.
   end
 end
 
@@ -47,9 +47,9 @@ def run_those(names)
   Minitest.run([])
 end
 
-# A process that runs these classes.
+# Starts a process that runs these classes.
 #
-# @return [Array(IO, Tempfile)] its output, and its coverage after it has ended
+# @return [Array(IO, Tempfile)] its output, and its coverage, which is written when it ends
 def start(names)
   covered = Tempfile.new("coverage", binmode: true)
   output = IO.popen("-")
@@ -65,7 +65,7 @@ all = Minitest::Runnable.runnables.select { |tests| tests.methods_matching(/\Ate
 rest = all - WITHOUT_COMPILED_CODE - %w[ExamplesTest]
 queue = SharedQueue.new((LONGEST & rest) + (rest - LONGEST).shuffle)
 others = [WITHOUT_COMPILED_CODE, *[queue] * WORKERS].map { |names| start(names) }
-# The examples wait most of the time: they run beside other tests.
+# The examples wait most of the time, so they run beside other tests.
 ExamplesTest.start_all
 passed = run_those(queue.enum_for(:each) + %w[ExamplesTest])
 covered = [Covered.result]

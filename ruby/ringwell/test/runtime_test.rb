@@ -2,11 +2,11 @@
 
 require "open3"
 
-# Requirements of newer and other ways of running Ruby: values shared between Ractors, objects that
-# move, code that is compiled at run time.
+# Other ways to run Ruby: Ractors that share values, a garbage collector that moves objects, and
+# compilation at run time.
 class RuntimeTest < RingwellTest
   LIB = File.expand_path("../lib", __dir__)
-  # The whole path of a row: built, sent, read.
+  # Builds, sends and reads rows.
   PROGRAM = <<~RUBY
     require "ringwell/engine"
     pool = { id: 1, key: "k" * 8, numbers: ["8885550101-8885550189"], overflow: "8885550199" }

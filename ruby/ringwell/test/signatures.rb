@@ -15,7 +15,7 @@ ENV["RBS_TEST_LOGLEVEL"] = "error"
 RBS::CLI.new(stdout: File.open(File::NULL, "w"), stderr: $stderr)
   .run(["-I", SIG, "-r", "socket", "validate", "--silent"])
 
-# Before the code: it adds its checks to each class at the class's end.
+# Must be loaded before the code, because it adds its checks at the end of each class.
 require "rbs/test/setup"
 $LOAD_PATH.unshift File.expand_path("../lib", __dir__), __dir__
 require "helper"
@@ -67,8 +67,8 @@ require "pool_list_test"
 require "calls_test"
 require "webhooks_test"
 require "overflow_test"
-# Not the tests that pass wrong arguments on purpose: here the signatures themselves would refuse
-# them. Nor those that need a complete server.
+# Excludes tests that pass wrong arguments on purpose, because the signatures would reject them, and
+# tests that need a complete server.
 {
   ValueTest => /a_request_is_refused|a_refused_row|unknown_keyword/, ConfigTest => /settings_are_refused/,
   RackTest => /Puma|Thin/, CallsTest => /an_outcome_is_refused/, WebhooksTest => /change_of_secrets|is_a_block/

@@ -6,13 +6,13 @@ require "ringwell/engine/by_fiddle"
 # number of its own pool.
 #
 # A few calls are enough to detect a shared buffer, because threads switch at each line of the
-# driver. `CALLS=100000 ruby test/run.rb -n /goes_out_twice/` makes more of them: 17 s.
+# driver. `CALLS=100000 ruby test/run.rb -n /goes_out_twice/` makes more calls, in 17 s.
 class ThreadsTest < RingwellTest
   CALLS = Integer(ENV.fetch("CALLS", 2000))
   THREADS = 8
   POOLS = 8
   KEYS = (1..POOLS).to_h { |id| [id, format("S3CR3TKEY%07d", id)] }.freeze
-  # The driver's own lines, where another thread may run between a call and its answer.
+  # The driver's own code, in which another thread may run between a call and its answer.
   SAID = Ringwell::Engine::ByFiddle.instance_method(:said)
 
   %i[shim fiddle].product([false, true]).each do |driver, release_gvl|
@@ -52,7 +52,7 @@ class ThreadsTest < RingwellTest
     end
   end
 
-  # Lets another thread run at each line of the driver, which otherwise happens ten times a second.
+  # Lets another thread run at each line of the driver. Threads usually switch ten times a second.
   def interrupted(&)
     TracePoint.new(:line) { Thread.pass }.enable(target: SAID, &)
   end

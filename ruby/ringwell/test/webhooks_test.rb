@@ -2,7 +2,7 @@
 
 require "ringwell/webhooks"
 
-# Webhooks of a server, in requests that another implementation has signed.
+# A server's webhooks, in requests signed by another implementation.
 class WebhooksTest < RingwellTest
   Webhooks = Ringwell::Webhooks
   Signature = Webhooks::Signature
@@ -10,7 +10,7 @@ class WebhooksTest < RingwellTest
   VECTOR = {"secret" => "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", "id" => "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk",
              "timestamp" => 1_649_367_553, "body" => '{"email":"test@example.com","username":"test_user"}',
              "signature" => "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw="}.freeze
-  # Signed by the Python library: fixtures/webhooks.py.
+  # Requests signed by the Python library: see fixtures/webhooks.py.
   SIGNED = JSON.parse(File.read(File.expand_path("fixtures/webhooks.json", __dir__))).freeze
 
   it "requests signed by the Python library are accepted, but not with one bit changed" do

@@ -27,14 +27,14 @@ before(async () => {
   server = await start();
   cookie = await logIn();
   const load = async () => (await (await get('pools/2.json')).json()).load;
-  // A pool's load is measured from the first look at it, and the page shows it from then on.
+  // A pool's load is measured from the first time that its page is requested.
   await until(async () => typeof (await load()) === 'number');
   for (let n = 0; n < 30; n += 1) await allocate(server.api, 2, { visit: n });
   for (let n = 0; n < 5; n += 1) await allocate(server.api, 1, { utm_source: 'spring', m1: HOSTILE });
   await ring('CA1', '+12125550000');
   await allocate(server.api, 3);
   await ring('CA0', '+12125559999');
-  // An address without a server: it fails from the first event.
+  // No server has this address, so the endpoint fails from the first event.
   const made = await fetch(`${server.api}/v1/webhooks`, { method: 'POST', headers: { authorization: `Bearer ${TOKEN}` }, body: JSON.stringify({ url: 'https://example.invalid/in' }) });
   assert.equal(made.status, 201, await made.text());
   await ring('CA00', '+12125559999');
@@ -48,7 +48,7 @@ after(async () => {
   await server?.stop();
 });
 
-/** A call to `to` that lasts 58 s. */
+/** Makes a call to `to` that lasts 58 s. */
 const ring = async (sid, to) => {
   const answer = await provider(server.calls, '/t/main/answer', { CallSid: sid, CallStatus: 'ringing', From: '+14155551234', To: to });
   assert.equal(answer.status, 200, answer.text);
@@ -64,7 +64,7 @@ const until = async (holds) => {
   throw new Error('that did not happen within 30 s');
 };
 
-/** A request with exactly these headers; `fetch` would omit some. */
+/** Sends a request with exactly these headers; `fetch` would omit some. */
 const ask = (path, { method = 'GET', headers = {}, body = '' } = {}) => new Promise((done, fail) => {
   const sent = request(`${server.ui}${path}`, { method, headers, agent: false }, (answer) => {
     let text = '';
@@ -83,7 +83,7 @@ const logIn = async () => {
 
 const get = (path) => fetch(`${server.ui}/ui/${path}`, { headers: path === 'login' ? {} : { cookie } });
 
-/** An open page, with all complaints of the browser. */
+/** Opens a page, and collects all errors that the browser reports. */
 const open = async (path, options = {}) => {
   const context = await browser.newContext(options);
   const [name, value] = cookie.split('=');
@@ -98,14 +98,17 @@ const open = async (path, options = {}) => {
   return { page, context, complaints };
 };
 
-/** The browser also reports missing resources of a page. */
+/** Whether the complaint is expected: the browser also reports that a page is missing. */
 const expected = (path, complaint) => ['pools/77', 'nothing'].includes(path) && complaint.includes('404');
 
-/** Rules of axe whose result depends on colours, and on the width. */
+/** Rules of axe whose results depend on the colours or on the width. */
 const OF_COLOURS = ['color-contrast', 'link-in-text-block'];
 const OF_WIDTH = ['target-size', 'scrollable-region-focusable'];
 
-/** Accessibility problems of the page, by all rules or by some, found from outside of its policy, like an extension. */
+/**
+ * Returns the page's accessibility problems, by all rules or some. Like an extension, it runs
+ * outside the page's content security policy.
+ */
 async function problems(page, context) {
   const session = await context.newCDPSession(page);
   const { executionContextId } = await session.send('Page.createIsolatedWorld', { frameId: (await session.send('Page.getFrameTree')).frameTree.frame.id });
@@ -215,7 +218,7 @@ test('a call is on its own page with its visitor, and on the page of its number'
   const text = await page.textContent('main');
   for (const said of ['utm_source: spring', '+14155551234', 'answered', '58 s', 'the visitor was shown the number', 'event call.completed']) assert.ok(text.includes(said), `${said}: ${text}`);
   assert.ok(text.includes(HOSTILE));
-  // Why not? The overflow number is shown to many.
+  // The page says why a call is not attributed: many visitors see the overflow number.
   await ring('CA2', '+12125559999');
   await until(async () => (await (await get('calls.csv')).text()).includes('unknown: the number is an overflow number, which many visitors see'));
   assert.deepEqual(complaints, []);
@@ -239,7 +242,10 @@ test('a new call appears on the open pages at once, with its progress', async ()
   await context.close();
 });
 
-/** Six questions of a person who has never seen it: from the first page, using only links and forms. */
+/**
+ * Six questions from a person who has never seen the dashboard, answered from the first page with
+ * only links and forms.
+ */
 const questions = {
   'which pool is too small, and by how much': async (page) => {
     await page.click('.findings >> text=See pools');
@@ -271,7 +277,7 @@ const questions = {
     assert.match(await page.textContent('main'), /Shards of this server/);
   },
   'which numbers will run out tonight': async (page) => {
-    // Visitors are still coming: without them the expected load falls again within seconds.
+    // Visitors keep coming, because otherwise the expected load would fall again within seconds.
     await until(async () => {
       for (let n = 0; n < 30; n += 1) await allocate(server.api, 2, { visit: n });
       const { pools } = await (await get('pools.json?sort=trouble')).json();
@@ -327,7 +333,7 @@ test('forms from other sites, wrong names and planted sessions are refused', asy
   const answer = await ask('/ui/login', form({ token: TOKEN }, { cookie: `rw_session=${planted}` }));
   assert.ok(!answer.headers['set-cookie'][0].includes(planted));
   assert.equal((await ask('/ui/', { headers: { cookie: `rw_session=${planted}` } })).status, 303);
-  // Still logged in.
+  // The user is still logged in.
   assert.equal((await get('')).status, 200);
 });
 

@@ -1,4 +1,4 @@
-// The demo as a new user tries it: one address, a personal number, the dashboard beside it, load,
+// The demo from a new user's view: one address, a personal number, the dashboard beside it, load,
 // overflow and recovery. RINGWELL_BIN sets the program.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -55,13 +55,13 @@ const visit = async () => {
     return page;
   };
   const dashboard = await follow('#open');
-  // The server of a machine that does much else is slow at times, and the page says so.
+  // On a busy machine, the server is slow at times, and the page says so.
   await dashboard.waitForSelector('text=All is well', { timeout: 180_000 });
   return { context, shop, number, follow, dashboard };
 };
 
-// Visits the shop until the number is a personal one: on a machine that does much else, the server
-// may be late, and then it rightly answers with the overflow number.
+// Visits the shop until the number is a personal one. On a busy machine, the server may be late,
+// and then rightly answers with the overflow number.
 const visitInTime = async () => {
   for (let tries = 0; ; tries += 1) {
     const visitor = await visit();
@@ -105,13 +105,13 @@ test('a visitor gets a number, the dashboard shows the visitor, and load and slo
   const top = await shop.getAttribute('#load', 'max');
   await slide(shop, 'load', top);
   await until((state) => state.overflow_per_second.pool_too_small > 0 && state.pools_too_small === 1);
-  // Without another request: the open page updates by itself.
+  // The open page updates by itself, without another request.
   await dashboard.waitForSelector('text=1 ring pool is too small', { timeout: 20_000 });
   await slide(shop, 'slow', 200);
   await until((state) => state.overflow.server_too_slow > 0);
   await slide(shop, 'slow', 0);
   await slide(shop, 'load', 0);
-  // The lifetime of the pool is 20 s; after that it receives no requests.
+  // The pool's lifetime is 20 s. After that, it receives no more requests.
   await until((state) => state.pools_too_small === 0 && state.overflow_per_second.pool_too_small === 0);
   await context.close();
 });

@@ -1,4 +1,4 @@
-// The program with a few ring pools: one is far too small, and one has a hostile name.
+// Runs the program with a few ring pools: one is far too small, and one has a hostile name.
 import { spawn } from 'node:child_process';
 import { createHmac } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -64,7 +64,7 @@ number = "+18005550100"
 ring_pool = 1
 ${more}`;
 
-/** Keeps ring pools and sites in a database, so they can be changed. */
+/** Settings that store ring pools and sites in a database, so that they can be changed. */
 export const DATABASE = `[directory]
 database = "sqlite:directory.sqlite"
 [inventory]

@@ -31,7 +31,7 @@ after(async () => {
   await server?.stop();
 });
 
-/** A browser with a logged-in user, and its complaints. */
+/** Opens a browser with a logged-in user, and collects the browser's errors. */
 const person = async (options = {}) => {
   const context = await browser.newContext(options);
   const page = await context.newPage();
@@ -46,7 +46,10 @@ const person = async (options = {}) => {
   return { context, page, complaints };
 };
 
-/** Accessibility problems of the page, found by axe from outside of its policy. */
+/**
+ * Returns the page's accessibility problems, found by axe outside the page's content security
+ * policy.
+ */
 const violations = async (context, page) => {
   const session = await context.newCDPSession(page);
   const { frameTree } = await session.send('Page.getFrameTree');
@@ -101,7 +104,7 @@ for (const [name, options] of Object.entries({
     assert.match(await page.textContent('pre'), /data-site="pk_blog"/);
     assert.match(await page.textContent('main'), /https:\/\/\*\.blog\.example/);
     await look();
-    // Without JavaScript too, the text typed before is still there.
+    // The text typed before is still there, even without JavaScript.
     const change = page.locator('form[action="pk_blog/save"]');
     assert.equal(await change.locator('[name=origins]').inputValue(), 'https://blog.example\nhttps://*.blog.example');
     await change.locator('[name=consent]').selectOption('required');
@@ -170,7 +173,7 @@ test('after the log-out neither the back button nor an old form has an effect', 
   await page.goBack();
   await page.waitForLoadState();
   assert.doesNotMatch(await page.textContent('body'), /Spring sale|pk_second/);
-  // The session of a saved cookie and form is over.
+  // A saved cookie and form are no longer valid, because their session has ended.
   const headers = { cookie: `${name}=${secret}`, 'content-type': 'application/x-www-form-urlencoded' };
   const sent = await fetch(`${server.ui}/ui/sites/pk_second/save`, { method: 'POST', headers, body: new URLSearchParams(form), redirect: 'manual' });
   assert.deepEqual([sent.status, sent.headers.get('location')], [303, '../../login']);

@@ -1,9 +1,11 @@
-// Follows the visitor's consent: Google's Consent Mode v2, and the TCF.
+// Follows the visitor's consent, in Google's Consent Mode v2 and the TCF.
 
-/** The interval of checks of the page's dataLayer, which has no event of its own, in milliseconds. */
+/**
+ * The interval in milliseconds at which the page's dataLayer is checked, because it has no event.
+ */
 const LOOK = 500;
 
-/** Calls `decided(isAllowed)` for the last decision so far, and for later ones. */
+/** Calls `decided(isAllowed)` for the latest decision so far, and for each later one. */
 export const follow = (decided, seen) => {
   const look = () => {
     let last = seen;

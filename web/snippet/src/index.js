@@ -1,26 +1,26 @@
 // The script of a page: requests the visitor's numbers once, shows them, and keeps them.
 //
 // <script async src="https://calls.example/rw.js" data-site="pk_…"></script>
-// It never throws, hides nothing, and stores nothing before consent. Without an answer within 1.5 s
-// the page keeps its own numbers.
+// It never throws, hides nothing, and stores nothing before consent. If there is no answer within
+// 1.5 s, the page keeps its own numbers.
 
 import { follow } from './consent.js';
 import { show as swapIn } from './page.js';
 
-/** Longest wait for an answer, and the interval of keep-alives, in milliseconds. */
+/** The maximum wait for an answer, and the interval of keep-alives, in milliseconds. */
 const DEADLINE = 1500;
 const BEAT = 60000;
-/** The interval of checks for the end of the lease, by a clock that also counts sleep. */
+/** The interval at which the end of the lease is checked, with a clock that also counts sleep. */
 const LOOK = 500;
 /** Parameters that identify the advertisement of the visit. */
 const CLICKS = /^utm_|clk?id$|braid$/;
-/** An event that only a person causes, or a program that imitates one. */
+/** Events that are caused only by a person, or by a program that imitates one. */
 const SIGNS = ['scroll', 'keydown', 'pointerdown', 'pointermove'];
 
 /** An address without parts that may identify a person. */
 const bare = (url) => url.split(/[?#]/)[0];
 
-/** The swap of a number; without any, one that changes nothing. */
+/** The swap of a number; if there is none, a swap that changes nothing. */
 const find = (swaps, from) => ({ from, to: from, formatted: from, ...swaps.find((swap) => swap.from === from) });
 
 const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) => {
@@ -29,20 +29,20 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
   if (early.run) return;
   const name = `rw_${site}`;
   const listeners = [];
-  // Null: undecided.
+  // Null means undecided.
   let isAllowed = !mode || null;
   let isPerson;
   let lease = { swaps: [] };
 
   const isStored = () => isAllowed && !navigator.globalPrivacyControl;
 
-  /** Keeps the lease for the visitor's next page; without numbers, removes the cookie. */
+  /** Stores the lease for the visitor's next page. If it has no numbers, removes the cookie. */
   const keep = () => {
     localStorage[name] = JSON.stringify(lease);
     document.cookie = `rw_v=${lease.visitor};Max-Age=${lease.ttl || 0};Path=/;SameSite=Lax;Secure`;
   };
 
-  /** Shows the numbers of `next`, in place of the page's own and of earlier ones. */
+  /** Shows the numbers of `next` in place of the page's own numbers and of earlier ones. */
   const take = (next) => {
     const { swaps } = next;
     const all = [...swaps, ...lease.swaps.map((old) => ({ ...old, ...find(swaps, old.from), from: old.to }))];
@@ -70,7 +70,7 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
       tel,
     });
     try {
-      // The visitor may still change the decision that has led here.
+      // Code that runs right after the visitor's decision may still change it.
       await 0;
       if (held !== lease) return;
       const answer = await fetch(new URL('/site/v1/' + path, src), {
@@ -80,7 +80,7 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
         keepalive: true,
       });
       const given = answer.status === 204 ? 0 : await answer.json();
-      // A decision or another answer has come first.
+      // A decision or another answer came first.
       if (held !== lease) return;
       if (given) {
         if (given.ttl) given.until = Date.now() + given.ttl * 1000 - DEADLINE;
@@ -95,7 +95,10 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
     send('numbers');
   };
 
-  /** Extends the lease, and requests the numbers anew once it has ended: they may be another visitor's by now. */
+  /**
+   * Extends the lease. If it has ended, requests numbers again, because another visitor may have
+   * them now.
+   */
   const beat = (isLook) => {
     if (document.hidden) return;
     if (lease.until < Date.now()) {
@@ -117,7 +120,7 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
   const consent = (isGiven) => {
     if (isGiven === isAllowed) return;
     isAllowed = isGiven;
-    // As a new object, so that no earlier answer counts.
+    // With a new object, earlier answers are ignored.
     take(isGiven ? { ...lease } : { swaps: [] });
     recall();
     run();
@@ -154,7 +157,7 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
   on('pageshow', ({ persisted }) => persisted && run());
   on('prerenderingchange', run);
 
-  // Frameworks first take over the page's own text: they must not find another text in its place.
+  // Frameworks first hydrate the page's own text, and must not find another text in its place.
   const begin = () => (window.requestIdleCallback || setTimeout)(() => {
     recall();
     run();
@@ -168,4 +171,4 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
 
 try {
   start(document.currentScript);
-} catch { /* The page comes first. */ }
+} catch { /* An error must not affect the page. */ }

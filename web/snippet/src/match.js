@@ -1,19 +1,20 @@
-// Finds a telephone number in text, in any spelling, and writes another in its shape.
+// Finds a telephone number in text, in any spelling, and replaces it with another in the same
+// spelling.
 //
 // A swap maps a number to another: { from, to, formatted, cc }. `from` and `to` are E.164,
-// `formatted` is the national form of `to`, `cc` the digits of their common country code.
+// `formatted` is the national form of `to`, and `cc` is the digits of their common country code.
 
-// Between two digits: spaces, dots, dashes and parentheses of all kinds.
+// The characters between two digits: spaces, dots, dashes and parentheses of all kinds.
 const GAP = '\\s*([^\\d\\p{L}\\s+,:;]\\s*){0,3}';
-// No match beside these: more digits of a longer number, a word, or the number of another country.
-// An extension may follow. A browser that cannot read look-behinds (Safari before 16.4) swaps
+// Texts beside which nothing matches: digits of a longer number, a word, or the prefix of another
+// country. An extension may follow. A browser without look-behinds (Safari before 16.4) swaps
 // nothing.
 const BEFORE = '(?<![\\d\\p{L}_]|\\d[-.]|\\+\\P{L}{1,6})';
 const AFTER = '(?![-.]?\\d|_|(?!e?xt?\\P{L})\\p{L})';
 
 const spread = (digits) => digits.split('').join(GAP);
 
-/** The swap with the pattern of its number and the digits that replace it. */
+/** Returns the swap with the pattern of its number and the digits that replace it. */
 export const compile = (swap) => {
   const { cc, from, to } = swap;
   const start = 1 + cc.length;
@@ -28,8 +29,9 @@ export const compile = (swap) => {
 };
 
 /**
- * `text` with every number swapped, as an array with one entry for each unit of `text`: so a number
- * that spans several nodes is written back to its place. Undefined if there is nothing to swap.
+ * Returns `text` with every number swapped, as an array with one entry for each unit of `text`, so
+ * that a number that spans several nodes can be written back to its place. Undefined if there is
+ * nothing to swap.
  */
 export const swap = (text, swaps) => {
   let units;

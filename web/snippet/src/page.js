@@ -1,21 +1,25 @@
 // Swaps numbers in the page, including those that appear later.
 //
-// Reads text nodes and a few attributes, never innerHTML; writes only what differs. Text that spans
-// several inline elements is matched as one piece, and each digit is written in its place.
+// Reads text nodes and a few attributes, never innerHTML, and writes only what differs. Text that
+// spans several inline elements is matched as one piece, and each digit is written in its place.
 
 import { compile, swap } from './match.js';
 
-// By element name: reading the style after each write would cause a layout each time.
+// Inline elements are recognized by name, because reading the style after each write would cause a
+// layout each time.
 const INLINE = /^(#|(A|B|EM|FONT|I|MARK|SMALL|SPAN|STRONG|U)$)/;
 const SKIP = 'style,textarea,[contenteditable],[data-rw-skip],script';
 const ATTRIBUTES = ['href', 'title', 'content', 'aria-label', 'data-rw-number'];
 const ELEMENTS = '[href^="tel:" i],[href^="sms:" i],[aria-label],[title],[itemprop=telephone],[data-rw-number]';
-/** Longest piece of work before the browser can continue, in milliseconds. */
+/** The maximum time of a piece of work before the browser can continue, in milliseconds. */
 const SLICE = 6;
-/** A node that is reset this often within a second is left alone: another script controls it. */
+/**
+ * If a node is reset this often within a second, it is no longer changed, because another script
+ * controls it.
+ */
 const FIGHTS_MAX = 20;
 
-/** How often each node was written within this second. */
+/** The number of times that each node was written within this second. */
 const fights = new Map();
 setInterval(() => fights.clear(), 1000);
 let swaps = [];
@@ -44,18 +48,20 @@ const attributes = (element) => {
   }
 };
 
-/** Swaps in the text nodes of one block, which form one text. */
+/** Swaps numbers in the text nodes of one block, which form one text. */
 const run = (nodes) => {
   const units = swap(nodes.map((node) => node.data).join(''), swaps);
   if (units) for (const node of nodes) write(node, 0, units.splice(0, node.data.length).join(''), node.data);
 };
 
-/** The element around `node` whose text a reader perceives as one piece. */
+/** Returns the element around `node` whose text a reader sees as one piece. */
 const block = (node) => {
   return INLINE.test(node.nodeName) ? block(node.parentNode) : node;
 };
 
-/** A piece of work: walks the text below `top` until it is finished or out of time. */
+/**
+ * Returns a piece of work, which walks the text below `top` until it is finished or out of time.
+ */
 const walk = (top, last) => {
   const walker = document.createTreeWalker(top, 4);
   let nodes = [];
@@ -70,7 +76,7 @@ const walk = (top, last) => {
       if (!nodes[0] && !/\d/.test(data)) continue;
       if (last !== (last = block(node))) run(nodes.splice(0));
       if (!node.parentNode.closest(skip)) nodes.push(node);
-      // No number continues after a letter: another text begins there.
+      // A number never continues after a letter, so a new text begins there.
       if (/\p{L}/u.test(data)) {
         run(nodes);
         nodes = /\d\P{L}*$/u.test(data) ? nodes.slice(-1) : [];

@@ -75,7 +75,7 @@ test('after a thousand route changes the number is still right', async () => {
       const added = document.createElement('p');
       added.append('Page ', String(route), ': ', '(800) 555-0100');
       main.append(added);
-      // Before the next frame, unless a busy machine delays the work.
+      // The number is right before the next frame, unless a busy machine delays the work.
       const isRight = () => main.textContent.replace(/\D/g, '').endsWith(number);
       for (let wait = 0; wait < 5 && !isRight(); wait++) await new Promise((done) => setTimeout(done));
       if (!isRight()) wrong++;
@@ -182,7 +182,8 @@ test('JSON-LD is swapped if the tag requests it, and no other script is changed'
     <script type="application/json" id="state">{"telephone":"800-555-0100"}</script>
     <script id="code">window.number = '800-555-0100';</script><p>800-555-0100</p>`;
   const text = (page, id) => page.evaluate((of) => document.querySelector(of).textContent, id);
-  // Trusted Types restrict every script's text: such pages do not use it.
+  // Trusted Types restrict the text of every script, so pages with Trusted Types do not use
+  // JSON-LD.
   const policy = `default-src 'none'; script-src ${api} 'unsafe-inline'; connect-src ${api}`;
   for (const tag of ['data-jsonld', '']) {
     const types = tag ? '' : "; require-trusted-types-for 'script'";
@@ -194,7 +195,7 @@ test('JSON-LD is swapped if the tag requests it, and no other script is changed'
     assert.equal(await text(page, '#state'), '{"telephone":"800-555-0100"}');
     assert.equal(await text(page, '#code'), "window.number = '800-555-0100';");
     if (tag) {
-      // Including later additions of a framework.
+      // Numbers in elements that a framework adds later are also swapped.
       await page.evaluate(() => {
         const added = document.createElement('script');
         added.type = 'application/ld+json';
@@ -281,7 +282,7 @@ test('a background tab sends no keep-alive, and sends one as soon as it is visib
   asked.length = 0;
   await page.waitForTimeout(1000);
   assert.deepEqual(asked, []);
-  // Before the next minute is over.
+  // The next minute has not ended yet.
   await page.evaluate(() => { window.setInterval = () => {}; window.hide(false); });
   await page.waitForTimeout(50);
   assert.equal(asked[0], 'beat');
@@ -389,7 +390,10 @@ test('a script that restores its own number wins in the end', async () => {
   await context.close();
 });
 
-/** Runs `action` on the page; returns the longest processor time, in milliseconds, of one piece of the page's scripts. */
+/**
+ * Runs `action` on the page. Returns the longest processor time, in milliseconds, of one piece of
+ * the page's scripts.
+ */
 const longest = async (page, action) => {
   const session = await browser.newBrowserCDPSession();
   const pieces = [];
@@ -407,7 +411,7 @@ const longest = async (page, action) => {
 };
 
 test('30,000 text nodes: every number swapped in pieces of less than 50 ms at a quarter of the speed, no layout shift', async () => {
-  // Most have no digit: skipping a text takes time too.
+  // Most texts have no digit, because skipping a text also takes time.
   const text = (row) => (row > 29000 ? (row % 50 ? `row ${row}` : '800-555-0100') : 'a row of words');
   const rows = Array.from({ length: 30000 }, (_, row) => `<p><span>${text(row)}</span></p>`).join('');
   const init = () => {
@@ -430,8 +434,8 @@ test('30,000 text nodes: every number swapped in pieces of less than 50 ms at a 
     await context.close();
     return most;
   };
-  // Processor time counts, not elapsed time, because other programs run too; the best of five pages,
-  // because a shared processor is slower at times.
+  // Measures processor time, not elapsed time, because other programs run too. Uses the best of
+  // five pages, because a shared processor is slower at times.
   let most = Infinity;
   for (let page = 0; page < 5 && 4 * most >= 50; page += 1) {
     most = Math.min(most, await swap());
@@ -445,7 +449,7 @@ test('if a part of the page is removed during the search, the rest is still swap
   const { page, context, errors } = await visit(`<main>${rows}</main><p id="last">800-555-0100</p>`, { tag: 'data-consent="required" data-site="pk_consent"' });
   await page.waitForLoadState('load');
   await page.evaluate(() => {
-    // In the first pause of the search, wherever that is.
+    // Removes `main` in the first pause of the search, wherever that pause occurs.
     const later = window.setTimeout;
     window.setTimeout = (then, ...rest) => {
       document.querySelector('main')?.remove();

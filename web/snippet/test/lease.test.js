@@ -1,16 +1,17 @@
-// How long a page shows and keeps a visitor's number, and what a refusal removes.
+// The time for which a page shows and keeps a visitor's number, and the data that a refusal
+// removes.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { AGENT, api, origin, shown, visit } from './pages.js';
 
-/** The number of pk_short goes to another visitor: it is the pool's only one. */
+/** Gives the number of pk_short, the only one of its pool, to another visitor. */
 const another = async () => {
   const headers = { origin, 'user-agent': AGENT, 'sec-fetch-site': 'cross-site' };
   const answer = await fetch(`${api}/site/v1/numbers`, { method: 'POST', body: '{"site":"pk_short"}', headers });
   return (await answer.json()).swaps[0].to;
 };
-/** Until the other visitor's number is free again. */
+/** Waits until the other visitor's number is free again. */
 const isFree = () => new Promise((done) => setTimeout(done, 3500));
 const SHORT = () => ({ head: `<script async src="${api}/rw.js" data-site="pk_short"></script>` });
 
@@ -44,7 +45,7 @@ for (const [what, answered, expected] of [
       else answered(route);
       isFirst = false;
     };
-    // A clock that is an hour behind from the first answer on: the page cannot know the end.
+    // After the first answer, the clock is an hour behind, so the page cannot detect the end.
     const init = () => {
       const now = Date.now;
       window.delay = () => { Date.now = () => now() - 3600e3; };
@@ -68,7 +69,7 @@ for (const [what, answered, expected] of [
 
 test('a page with an overflow number requests no further ones by itself', async () => {
   const asked = [];
-  // The other visitor is first, however long the page takes to load.
+  // The other visitor gets the number first, however long the page takes to load.
   const route = async (route) => {
     if (!asked.length) await another();
     asked.push(route.request().url().split('/').pop());
@@ -83,7 +84,7 @@ test('a page with an overflow number requests no further ones by itself', async 
   await context.close();
 });
 
-/** Nothing about the visitor is in the browser. */
+/** Asserts that the browser stores nothing about the visitor. */
 const isForgotten = async (page, context) => {
   assert.deepEqual((await context.cookies()).filter(({ value }) => value), []);
   assert.equal(await page.evaluate(() => localStorage.length), 0);
@@ -147,7 +148,7 @@ test('the number is kept for the next page with consent, and a refusal there rem
   const number = await agree();
   await page.reload();
   assert.equal(await agree(), number);
-  // Before any decision on this page.
+  // There is no decision on this page yet.
   await page.reload();
   await page.waitForFunction(() => window.ringwell?.run);
   await page.waitForTimeout(500);

@@ -58,7 +58,7 @@ const CASES = [
 for (const [text, expected] of CASES) {
   test(`${JSON.stringify(text)} becomes ${JSON.stringify(expected)}`, () => {
     assert.equal(swapped(text), expected);
-    // In reverse, as after a withdrawal of consent.
+    // The reverse swap, as after consent is withdrawn.
     const back = [compile({ from: usual.to, to: usual.from, formatted: usual.from, cc: '1' })];
     assert.equal(swapped(expected, back), text);
   });
@@ -115,7 +115,7 @@ test('text that is not the number is never changed, in 20,000 random texts', () 
     for (let at = 0; at < text.length; at++) {
       if (!/\d/.test(text[at])) assert.equal(after[at], text[at], `${text} at ${at}`);
     }
-    // The digits are replaced as a whole number or not at all.
+    // Only whole numbers are replaced.
     const digits = (of) => of.replace(/\D/g, '');
     assert.equal(digits(after).replaceAll('2125550177', '8005550100'), digits(text), text);
   }

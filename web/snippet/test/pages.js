@@ -92,7 +92,7 @@ after(async () => {
   if (folder) rmSync(folder, { recursive: true, force: true });
 });
 
-/** Opens a page with this body as a new visitor. `errors` collects the errors on the console. */
+/** Opens a page with this body as a new visitor. `errors` contains the errors on the console. */
 export const visit = async (body, { tag = '', head = '', headers, path = '/', init, route, query = '' } = {}) => {
   const script = `<script async src="${api}/rw.js" data-site="pk_shop" ${tag}></script>`;
   served.set(path, { body: `<!doctype html><html lang="en"><head><title>Shop 800-555-0100</title>${head}${head.includes('rw.js') ? '' : script}</head><body>${body}</body></html>`, headers });
@@ -101,7 +101,7 @@ export const visit = async (body, { tag = '', head = '', headers, path = '/', in
   const errors = [];
   page.on('pageerror', (error) => errors.push(String(error)));
   page.on('console', (message) => {
-    // The browser itself reports a failed request, regardless of the page.
+    // The browser itself reports failed requests, which are not errors of the page.
     if (message.type() === 'error' && !/Failed to load resource|net::ERR/.test(message.text())) errors.push(message.text());
   });
   if (init) await page.addInitScript(init);

@@ -124,7 +124,8 @@ fn kept(whole: &Whole, left: &Left, row: &Row<'_>, findings: &mut Findings) {
     if whole.faulty(row.batch.since, row.end.t) || whole.journals.len() > 1 {
         // The message that releases the number may have been lost on a broken link. The number then
         // becomes free when its lockout ends.
-        findings.excuse(Rule::Phantom, "numbers that no client got but that stayed locked");
+        findings
+            .excuse(Rule::Phantom, "numbers that no client received but that stayed locked out");
         return;
     }
     let got = match row.what {

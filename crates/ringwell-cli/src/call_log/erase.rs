@@ -18,9 +18,9 @@ and pending webhooks. Webhooks that were already sent are not affected. Callers 
 hashes are found too. If other callers may have seen the same visitor's number, their calls lose \
 the visitor's parameters, too.
 
-The journal keeps the parameters of allocations for as long as journal.history_age, and those of \
-each number's newest allocation for longer. --journal-list appends the allocations of the erased \
-calls to a file, without the parameters. Then stop the server, and erase these allocations' \
+The journal keeps the parameters of allocations for the time set in journal.history_age, and those \
+of each number's newest allocation for longer. --journal-list appends the allocations of the \
+erased calls to a file, without the parameters. Then stop the server, and erase these allocations' \
 parameters in the journal:
   ringwell calls erase --caller +14155551234 --journal-list erase.list
   systemctl stop ringwell

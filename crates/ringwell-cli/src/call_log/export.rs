@@ -18,13 +18,13 @@ use crate::api_client::{Access, ApiClient};
 use crate::progress::Progress;
 
 pub(crate) const HELP: &str = "\
-The newest calls come first. Formats: jsonl, one call per line as GET /v1/calls shows it; csv; \
-parquet, the columns of csv with their types, if the program was built with that feature; and \
+The newest calls come first. Formats: jsonl, one call per line in the format of GET /v1/calls; \
+csv; parquet, the columns of csv with their types, if the program was built with that feature; and \
 files for uploads to advertising systems: google-clicks, google-calls, microsoft, meta. Uploads \
-contain the recorded results (`ringwell calls outcomes`); with --conversion NAME each answered \
-call is a conversion of that name. Conversions that the advertising system could not match are \
-left out: those without its click id, or for google-calls without the caller's number. Their count \
-is printed at the end.
+contain the recorded results (`ringwell calls outcomes`); with --conversion NAME, each answered \
+call is exported as a conversion with that name. Conversions that the advertising system could not \
+match are left out: those without its click id, or for google-calls without the caller's number. \
+Their count is printed at the end.
 
 In csv, fields that a spreadsheet would read as formulas get a leading ', except for telephone \
 numbers; with --raw, no field gets one. If an export is interrupted, the command prints the last \
@@ -70,8 +70,8 @@ pub(crate) struct Args {
     /// Only calls to this number
     #[arg(long, value_name = "NUMBER")]
     number: Option<String>,
-    /// Only calls with this result: `answered`, `busy`, `no_answer`, `rejected`, `caller_gave_up`,
-    /// `failed`
+    /// Only calls that ended this way: `answered`, `busy`, `no_answer`, `rejected`,
+    /// `caller_gave_up`, `failed`
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
     /// Only calls with this attribution result: allocated, overflow, none, unknown, pending

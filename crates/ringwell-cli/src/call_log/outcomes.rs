@@ -15,12 +15,12 @@ use crate::api_client::{Access, ApiClient};
 use crate::progress::Progress;
 
 pub(crate) const HELP: &str = "\
-The file's first line names the columns. `type` and `external_id` are required, and also either \
-`call` (as in the export: c_…) or both `account` and `provider_call_id`. `value`, `currency` and \
-`at` (by default, now) are optional. If the server already has a result with the same call and \
+The file's first line names the columns. `type` and `external_id` are required, as is either \
+`call` (c_…, as in the export) or both `account` and `provider_call_id`. `value`, `currency` and \
+`at` (by default, now) are optional. If the server already has a result for the same call and \
 external_id, it ignores the line, so the file can be sent again.
 
-Exit codes: 0 all results are stored; 1 lines were refused, or the server could not be reached.
+Exit codes: 0: all results are stored; 1: lines were refused, or the server could not be reached.
 
 Examples:
   ringwell calls outcomes sales.csv --token-file secret

@@ -55,7 +55,7 @@ pub(crate) struct Options {
     /// Erase allocations that contain this parameter; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, group = "what")]
     parameter: Vec<(String, String)>,
-    /// A list of allocations that `ringwell calls erase --journal-list` has written
+    /// A list of allocations written by `ringwell calls erase --journal-list`
     #[arg(long, value_name = "FILE", group = "what")]
     list: Option<PathBuf>,
 }

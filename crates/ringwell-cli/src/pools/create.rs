@@ -47,10 +47,10 @@ pub(super) struct Create {
         requires = "id"
     )]
     numbers: Vec<NumberRange>,
-    /// Id of the pool, which must be unused; with --size the server chooses it
+    /// Unused id for the pool; with --size, the server chooses it
     #[arg(long)]
     id: Option<u64>,
-    /// Overflow number, for rows when no number is free; if omitted, these rows get errors
+    /// Overflow number, handed out when no other number is free; if omitted, rows then get errors
     #[arg(long, value_name = "NUMBER", conflicts_with = "size", value_parser = PromoNumber::parse)]
     overflow: Option<PromoNumber>,
     /// Key of the pool [default: a random one]

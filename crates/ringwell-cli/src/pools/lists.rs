@@ -17,7 +17,7 @@ use crate::table;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Import {
-    /// The list, with the heading that `export` writes; - for stdin
+    /// The CSV file, with the header row that `export` writes; - for stdin
     file: PathBuf,
     /// Print the changes without applying them
     #[arg(long)]

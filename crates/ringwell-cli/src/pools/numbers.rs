@@ -18,7 +18,7 @@ const TARGETS: [&str; 4] = ["inventory", "quarantine", "retired", "pool"];
 pub(super) enum Numbers {
     /// Print all numbers, including those of pools
     List,
-    /// Add numbers that pools may draw
+    /// Add numbers to the inventory
     Add {
         /// Numbers or ranges, as in 8885550100-8885550149
         #[arg(required = true, value_name = "RANGE", value_parser = parse_range)]

@@ -1,4 +1,4 @@
-//! A day in virtual time: visitors of a web site are shown numbers from a ring pool, and some of
+//! A day in virtual time: visitors to a web site are shown numbers from a ring pool, and some of
 //! these visitors call.
 //!
 //! The server's own engine hands out the numbers, and the server's own rule attributes the calls.

@@ -27,18 +27,19 @@ Accepts POST requests at any path, and prints the time, the type, the id and the
 Requests without a valid signature are answered with 401, and only the reason is printed. Run \
 the command where the sender can reach it, or route the sender's requests to it through a proxy.
 
-With --register, the command creates an endpoint on a running server, and removes the endpoint at \
-the end. The server sends webhooks to addresses of its own machine only if its configuration \
-contains
+With --register, the command creates an endpoint on a running server, and removes the endpoint \
+when the command ends. The server sends webhooks to addresses of its own machine only if its \
+configuration contains
   [calls.webhooks]
   allow_networks = [\"127.0.0.0/8\"]
   allow_http = true
   allow_ports = [9000]
 
-Otherwise pass the secret from POST /v1/webhooks with --secret-file or RINGWELL_WEBHOOK_SECRET; \
-during a rotation put both secrets into the file or variable, one on each line.
+Without --register, pass the secret from POST /v1/webhooks with --secret-file or \
+RINGWELL_WEBHOOK_SECRET; during a rotation, put both secrets into the file or variable, one on \
+each line.
 
-Exit codes: 0 ended by a signal, or received --count events; 1 the command could not start; 2 \
+Exit codes: 0: ended by a signal, or received --count events; 1: the command could not start; 2: \
 wrong usage, such as no secret.
 
 Examples:
@@ -63,7 +64,7 @@ pub(crate) struct Args {
     /// With --register: the types of events, separated by commas; by default all
     #[arg(long, value_name = "TYPES", value_delimiter = ',', requires = "register")]
     types: Vec<String>,
-    /// HTTP status with which events are answered
+    /// HTTP status of the answer to each event
     #[arg(long, value_name = "STATUS", default_value_t = 204, value_parser = clap::value_parser!(u16).range(200..=599))]
     answer: u16,
     /// Exit after this many events; an event that is sent repeatedly counts once

@@ -358,7 +358,7 @@ fn make_fifo(path: &Path) {
 /// A backup must not omit the call log without an error, because the loss would go unnoticed. A
 /// FIFO in place of the call log must not block the backup or the startup forever.
 #[test]
-fn a_backup_and_a_start_name_what_is_no_file() {
+fn a_backup_and_a_startup_report_a_path_that_is_not_a_file() {
     let site = site(None, "");
     Server::start(site.serve(&[])).stop();
     let log = site.data().join("calls.sqlite");

@@ -289,7 +289,7 @@ fn doubtful_time_lengthens_the_holds_that_ran_and_no_others() {
     for (pool, until) in [(PoolId(1), 99), (PoolId(2), 100), (PoolId(3), 101)] {
         rebuild.hold(Some(pool), Millis(until));
     }
-    rebuild.prolong(Millis(100), Millis(1_000));
+    rebuild.lengthen(Millis(100), Millis(1_000));
     let ends: Vec<u64> = rebuild.holds().map(|(_, until)| until.0).collect();
     assert_eq!(ends, [99, 100, 1_101]);
 }
@@ -429,7 +429,7 @@ fn a_visitor_keeps_a_number_whose_lockout_was_lengthened_beyond_its_next_end() {
             position: Position(7),
         };
         rebuild.learn(u32::MAX, Fact { slot, pool: spec(0).id, visitor });
-        rebuild.prolong(Millis(110), Millis(500));
+        rebuild.lengthen(Millis(110), Millis(500));
         rebuild.relock(u32::MAX, number, Millis(150), false, Position(8));
         let shard = rebuild.finish();
         assert_eq!(shard.newest(number).unwrap().locked_until, Millis(150));

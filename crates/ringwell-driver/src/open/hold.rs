@@ -63,9 +63,9 @@ pub(super) struct New {
 /// Returns the holds at a startup at `now`: those from the last run with this data directory,
 /// whether or not they have ended, and those of the buckets that are `new` here.
 ///
-/// If the clock has leapt forward by `ahead`, the earlier holds are prolonged by the same time. The
-/// prolonged holds are written to disk before a snapshot records the time of this startup. Once
-/// that time is recorded, a later startup cannot detect the leap.
+/// If the clock has leapt forward by `ahead`, the earlier holds are lengthened by the same time.
+/// The lengthened holds are written to disk before a snapshot records the time of this startup.
+/// Once that time is recorded, a later startup cannot detect the leap.
 ///
 /// # Errors
 /// [`FileError`]
@@ -80,7 +80,7 @@ pub(super) fn known_holds(
     let mut holds = BucketHolds::default();
     if let Some(mut served) = served {
         if let Some(ahead) = ahead.filter(|_| !served.holds.is_empty()) {
-            served.holds.prolong(ahead);
+            served.holds.lengthen(ahead);
             served.write(files, data)?;
         }
         holds = served.holds;

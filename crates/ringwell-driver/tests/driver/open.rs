@@ -506,7 +506,7 @@ fn a_leap_of_the_clock_lengthens_earlier_holds_once_and_durably() {
         let begun = data.start_as(&list, leap, member).unwrap();
         let Some(by) = begun.shards[0].doubts.lengthened else { panic!("no leap was noticed") };
         let mut wanted = known;
-        wanted.prolong(by);
+        wanted.lengthen(by);
         assert_eq!(begun.holds, wanted);
         assert_eq!(data.served().unwrap().holds, wanted);
     }

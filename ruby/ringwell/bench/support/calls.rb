@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# The cost of one engine call, by Fiddle and by the shim in C, with the GVL kept and released:
-# alone, and beside a thread that is always busy. They take turns; the median of the rounds counts.
+# Measures the cost of one engine call, by Fiddle and by the shim in C, with the GVL kept and
+# released, alone and beside a thread that is always busy. They take turns. The result is the median
+# of the rounds.
 class Calls
   WAYS = %i[fiddle shim].product([false, true]).freeze
   POOL = {id: 1, key: "S3CR3TKEY0000001", numbers: ["8880000000-8880000999"],
@@ -49,7 +50,8 @@ class Calls
     times.transform_values { |all| all.sort[all.size / 2] }
   end
 
-  # Beside a busy thread a call that releases the GVL may take 100 ms: a few calls are enough then.
+  # While another thread is busy, a call that releases the GVL may take 100 ms. A few calls are then
+  # enough.
   def time_of_a_call(engine, body)
     calls = 0
     started = passed = Ringwell::Deadline.now

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# An engine with the pools of RINGWELL_POOLS behind Rack, for servers that are separate programs.
+# A Rack application with an engine and the pools of RINGWELL_POOLS, for servers that are separate
+# programs.
 $LOAD_PATH.unshift File.expand_path("../../lib", __dir__)
 require "ringwell/engine"
 require "ringwell/rack"

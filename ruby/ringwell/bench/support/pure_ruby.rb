@@ -3,9 +3,10 @@
 require "cgi/escape"
 require "json"
 
-# A team's own solution without the engine: all pools in a hash, numbers in the order in which they
-# become free, JSON and unescaping by the standard library's C extensions. The parameters are stored
-# with each number, because otherwise no call could be attributed; nothing is written to disk.
+# A solution that a team might write without the engine: all pools in a hash, numbers in the order
+# in which they become free, and the standard library's C extensions for JSON and unescaping. The
+# parameters are stored with each number, because otherwise no call could be attributed. Nothing is
+# written to disk.
 class PureRuby
   SUFFIX = %r{\A(\d+)/allocate_number\.json\?(.*)\z}m
 
@@ -43,7 +44,7 @@ class PureRuby
     end
   end
 
-  # @return [nil] the App's deadline is the client's
+  # @return [nil] the application uses the client's deadline
   attr_reader :deadline
 
   # @param pools [Hash{String => Pool}] by their ids
@@ -75,7 +76,7 @@ class PureRuby
       "message" => "API Key '#{key}' is not valid for resource '#{id}'")
   end
 
-  # Four times as fast as URI.decode_www_form.
+  # Parses a query four times as fast as URI.decode_www_form.
   def query(text)
     text.split("&").to_h do |part|
       name, value = part.split("=", 2)

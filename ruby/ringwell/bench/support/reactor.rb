@@ -2,8 +2,8 @@
 
 require "eventmachine"
 
-# The published API's bulk request in EventMachine's reactor, with a fiber per request: only the
-# part of HTTP that the benchmark's sender uses.
+# Serves the published API's bulk request in EventMachine's reactor, with a fiber per request.
+# Supports only the part of HTTP that the benchmark's sender uses.
 module Reactor
   # One kept-alive connection.
   class Connection < EventMachine::Connection

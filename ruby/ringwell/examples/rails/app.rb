@@ -7,7 +7,7 @@ require "action_controller/railtie"
 begin
   require "active_job/railtie"
 rescue LoadError
-  # Only outcomes of calls need it.
+  # Only outcomes of calls need ActiveJob.
 end
 require "ringwell/rails"
 
@@ -18,7 +18,7 @@ class Shop < Rails::Application
   config.hosts.clear
   config.secret_key_base = "only an example"
 
-  # The published API beside the pages, as a server has it.
+  # Serves the published API beside the pages, like a server.
   config.ringwell.serve_api = true
 
   routes.append do
@@ -37,7 +37,7 @@ class PagesController < ActionController::Base
     render inline: PAGE
   end
 
-  # A page that stores all parameters of its address.
+  # A page that stores all parameters of its URL with the number.
   def all
     render inline: "<%= ringwell_number \"42\", params: request.query_parameters %>"
   end

@@ -2,9 +2,9 @@
 
 require_relative "small_scheduler"
 
-# Runs examples under a `Fiber::Scheduler`: async's if it is installed, else the small one here.
+# Runs examples under a `Fiber::Scheduler`: that of async if it is installed, else the small one.
 module Evented
-  # The schedulers of this machine.
+  # The names of the available schedulers.
   def self.schedulers
     require "async"
     %w[async small]
@@ -25,16 +25,16 @@ module Evented
   end
 end
 
-# A block in a fiber, and its result: its value, or its exception, unchanged.
+# Runs a block in a fiber, and returns its value or raises its exception, unchanged.
 class Task
-  # @yieldreturn what {#value} returns
+  # @yieldreturn the result of {#value}
   def initialize
     @done = Thread::Queue.new
     Fiber.schedule do
       @value = yield
     rescue StandardError, ScriptError, SystemStackError => error
-      # It belongs to the waiting fiber. Raised here, it would end the scheduler and all other
-      # fibers.
+      # The waiting fiber raises the error. If it were raised here, it would end the scheduler and
+      # all other fibers.
       @error = error
     ensure
       @done.close

@@ -2,7 +2,7 @@
 
 require "io/wait"
 
-# A minimal `Fiber::Scheduler`, so that fibers are tested without any gem. Not for use elsewhere:
+# A minimal `Fiber::Scheduler`, to test fibers without any gem. Do not use it elsewhere, because
 # each round checks all waiting fibers.
 class SmallScheduler
   def initialize
@@ -42,7 +42,7 @@ class SmallScheduler
     @ring.write_nonblock(".", exception: false)
   end
 
-  # Makes Process.wait and the like work: they block a separate thread.
+  # Makes Process.wait and similar methods block a separate thread.
   def process_wait(pid, flags) = Thread.new { Process::Status.wait(pid, flags) }.value
 
   private
@@ -80,7 +80,7 @@ class SmallScheduler
     end
   end
 
-  # A wake-up may come late: the fiber may already have given up and may now wait for an IO.
+  # A wake-up may come late: the fiber may already have given up, and may now wait for an IO.
   def wake_blocked(fiber)
     wake([fiber], true) unless @waiting[fiber]
   end

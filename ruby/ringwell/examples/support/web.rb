@@ -2,8 +2,8 @@
 
 require "socket"
 
-# A minimal web server and load generator for the examples, in plain linear Ruby: under a scheduler
-# each connection is served in its own fiber.
+# A minimal web server and load generator for the examples, in plain sequential Ruby. Under a
+# scheduler, each connection is served in its own fiber.
 module Web
   # Answers each request with the block's result.
   #
@@ -18,26 +18,26 @@ module Web
 
     def port = @listener.addr[1]
 
-    # Accepts in a fiber; each connection gets its own.
+    # Accepts connections in a fiber, and serves each in its own fiber.
     def in_fibers
       Fiber.schedule { accept { |socket| Fiber.schedule { serve(socket) } } }
       self
     end
 
-    # Accepts in a thread; each connection gets its own.
+    # Accepts connections in a thread, and serves each in its own thread.
     def in_threads
       Thread.new { accept { |socket| Thread.new { serve(socket) } } }
       self
     end
 
-    # One connection after another, like a program that blocks.
+    # Serves one connection after another, like a program that blocks.
     def one_by_one
       Thread.new { accept { |socket| serve(socket) } }
       self
     end
 
-    # Wakes the accepting fiber or thread by one more connection, because a socket should not be
-    # closed while another fiber or thread waits for it.
+    # Opens one more connection to wake the accepting fiber or thread, because a socket should not
+    # be closed while another fiber or thread waits for it.
     def stop
       @stopped = true
       Socket.tcp("127.0.0.1", port).close
@@ -62,7 +62,7 @@ module Web
     end
   end
 
-  # One request, written as plainly as it is described.
+  # Sends one request, and returns the body of its answer.
   def self.get(port, path = "/")
     socket = Socket.tcp("127.0.0.1", port)
     socket.write("GET #{path} HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -71,7 +71,7 @@ module Web
     socket&.close
   end
 
-  # Sends this many requests, this many at a time, from threads outside of any scheduler.
+  # Sends this many requests, this many at a time, from threads without a scheduler.
   #
   # @return [Float] seconds
   def self.load(port, requests:, at_once:)

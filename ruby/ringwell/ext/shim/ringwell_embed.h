@@ -1,5 +1,5 @@
 /* The engine of Ringwell inside a process: bytes of a batch in, bytes of its answer out.
- * What each function promises: docs/spec/embed.md. */
+ * docs/spec/embed.md specifies each function. */
 #ifndef RINGWELL_EMBED_H
 #define RINGWELL_EMBED_H
 
@@ -21,7 +21,7 @@ extern "C" {
 #define RINGWELL_EMBED_NOT_OPENED (-5)
 #define RINGWELL_EMBED_NOT_STORED (-6)
 
-/* The engine's until ringwell_embed_free. */
+/* Bytes that belong to the engine until they are passed to ringwell_embed_free. */
 typedef struct {
   uint8_t *at;
   size_t len;

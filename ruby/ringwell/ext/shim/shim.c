@@ -1,9 +1,9 @@
 /* The engine's C ABI for Ruby without Fiddle: Ringwell::Engine::Shim.
  *
- * Loads the same library by its path, and turns strings into bytes and back. Knows nothing of what
- * the bytes or statuses mean: a status other than 0 goes to Ringwell::Engine::Library.refuse, which
+ * Loads the same library by its path, and converts strings to bytes and back. Does not interpret
+ * the bytes or statuses: a status other than 0 is passed to Ringwell::Engine::Library.refuse, which
  * raises.
- * Bytes that the library has written are given back whatever happens, also if Ruby raises. */
+ * Bytes that the library has written are always freed, even if Ruby raises. */
 #include <dlfcn.h>
 #include <ruby.h>
 #include <ruby/encoding.h>
@@ -20,11 +20,11 @@ struct library {
                   ringwell_embed_bytes *);
   task_function status, flush, snapshot, close;
   void (*free)(ringwell_embed_bytes *);
-  /* Whether `bulk` gives up the GVL. */
+  /* Whether `bulk` releases the GVL. */
   bool release_gvl;
 };
 
-/* One call of the library: what goes in, and what has come out. */
+/* One call to the library: its input and its output. */
 struct call {
   const struct library *library;
   void *(*work)(void *);
@@ -40,7 +40,7 @@ struct call {
   ringwell_embed_bytes out;
 };
 
-/* The library stays loaded: an engine of it may outlive the object. */
+/* The library stays loaded, because one of its engines may outlive the object. */
 static const rb_data_type_t library_type = {
     .wrap_struct_name = "Ringwell::Engine::Shim",
     .function = {.dfree = RUBY_DEFAULT_FREE},
@@ -79,7 +79,7 @@ static void *do_task(void *data) {
 
 static VALUE answer(VALUE data) {
   struct call *call = (struct call *)data;
-  /* Nothing wakes the library up: what it writes must be written to its end. */
+  /* There is no unblock function: the library's writes must not be interrupted. */
   if (call->release_gvl)
     rb_thread_call_without_gvl(call->work, call, NULL, NULL);
   else
@@ -92,7 +92,7 @@ static VALUE answer(VALUE data) {
 
 static VALUE give_back(VALUE data) {
   struct call *call = (struct call *)data;
-  /* Untouched it is empty, and freeing nothing is nothing. */
+  /* If the call has written nothing, this is empty, and freeing it does nothing. */
   call->library->free(&call->out);
   return Qnil;
 }
@@ -101,8 +101,8 @@ static VALUE perform(struct call *call) {
   return rb_ensure(answer, (VALUE)call, give_back, (VALUE)call);
 }
 
-/* A string whose bytes stay as they are for as long as the call lasts: without the GVL another
- * thread might change it. */
+/* Returns a string whose bytes do not change during the call. Without the GVL, another thread might
+ * change the original. */
 static VALUE steady(VALUE text, bool release_gvl) {
   StringValue(text);
   return release_gvl ? rb_str_new_frozen(text) : text;
@@ -115,7 +115,7 @@ static void *symbol(void *loaded, VALUE path, const char *name) {
   return found;
 }
 
-/* Shim.new(path, release_gvl): raises LoadError if it is not an engine. */
+/* Shim.new(path, release_gvl): raises LoadError if the library is not an engine. */
 static VALUE shim_initialize(VALUE self, VALUE path, VALUE release_gvl) {
   struct library *library = rb_check_typeddata(self, &library_type);
   void *loaded = dlopen(StringValueCStr(path), RTLD_NOW | RTLD_LOCAL);

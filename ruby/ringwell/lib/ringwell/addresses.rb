@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The addresses of one endpoint. One thread at a time looks up a name, however many calls wait for
-  # it, and the addresses are kept for a while.
+  # The addresses of one endpoint. At most one thread at a time looks up the name, however many
+  # calls wait for it. The addresses are cached for a while.
   #
-  # A look-up can neither be interrupted nor bounded, so it runs in its own thread and its callers
-  # wait until their deadlines. (Thread#join with a limit would be shorter, but under a scheduler
-  # Ruby 3.1 ignores the limit.)
+  # A look-up can neither be interrupted nor limited in time, so it runs in its own thread, and its
+  # callers wait until their deadlines. (Thread#join with a limit would need less code, but Ruby 3.1
+  # ignores the limit under a scheduler.)
   class Addresses
     # Seconds after which addresses are looked up again. The old ones are used in the meantime.
     KEPT = 30.0
@@ -27,7 +27,7 @@ module Ringwell
     # @raise [DeadlineExceeded]
     def find(deadline) = @fixed || @mutex.synchronize { found(deadline) }
 
-    # Makes the next call look the name up again.
+    # Makes the next call look up the name again.
     def expire = @stale_at = 0
 
     private
@@ -55,7 +55,7 @@ module Ringwell
       settle(nil, error)
     end
 
-    # If a name was not found, the next call looks it up again.
+    # If the name was not found, the next call looks it up again.
     def settle(found, error)
       @mutex.synchronize do
         @error = error

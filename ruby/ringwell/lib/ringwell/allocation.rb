@@ -9,8 +9,8 @@ module Ringwell
     TEN_DIGITS = /\A[2-9]\d{9}\z/
     private_constant :TEN_DIGITS
 
-    # The reason for a row's number. The API does not say why a server gave the overflow number; the
-    # server's metrics do.
+    # The reasons why a row has its number. The API does not say why a server returned the overflow
+    # number; the server's metrics do.
     REASONS = {
       allocated: "the visitor has this number for the pool's lifetime",
       overflow: "the server answered with the pool's overflow number",
@@ -21,11 +21,11 @@ module Ringwell
     }.freeze
 
     # @param pool [String] the ring pool's id
-    # @param number [String] ten digits, e.g. "8885550142"; E.164 where the country code is not 1, e.g.
+    # @param number [String] ten digits, e.g. "8885550142"; E.164 if the country code is not 1, e.g.
     #   "+493012345678"
     # @param national [String, nil] the number in the usual form of its country
     # @param reason [Symbol] one of {REASONS}
-    # @raise [ArgumentError] names the field that is wrong
+    # @raise [ArgumentError] names the invalid field
     def initialize(pool:, number:, reason: :allocated, request_id: nil, tracking_url: "",
       national: nil)
       REASONS.key?(reason) or
@@ -34,8 +34,8 @@ module Ringwell
         Value.copy(tracking_url), Value.copy(national))
     end
 
-    # Whether this is the number that all visitors share when no other is available: calls to it are
-    # not attributed to a single visitor.
+    # Whether this is the number that all visitors share when no other number is available. Calls to
+    # it are not attributed to a single visitor.
     def overflow? = reason != :allocated
 
     # @return [String] e.g. "888-555-0142", or "030 12345678" in Germany
@@ -46,7 +46,7 @@ module Ringwell
     end
     alias to_s formatted
 
-    # The row as the API writes it.
+    # The row in the API's format.
     def as_json(*)
       row = {"request_id" => request_id, "promo_number_formatted" => formatted,
               "promo_number" => number, "tracking_url" => tracking_url}
@@ -77,7 +77,8 @@ module Ringwell
       freeze
     end
 
-    # Like {#fill} for a number that is known to have ten digits and belongs to this visitor alone.
+    # Like {#fill}, for a number that is known to have ten digits and to belong to this visitor
+    # alone.
     #
     # @return [self]
     def fill_plain(pool, number, request_id)

@@ -4,34 +4,34 @@ module Ringwell
   # The interface of every source of numbers: the {Client}, the {Fake}, and an engine in the
   # process.
   #
-  # Owns requests, outcomes, and the rule that a known overflow number is better than an error.
-  # The source itself only turns the bytes of a batch into the bytes of its answer, in `exchange`.
+  # Creates requests and outcomes, and prefers a known overflow number to an error. The source
+  # itself only turns the bytes of a batch into the bytes of its answer, in `exchange`.
   module Allocator
-    # The most overflow numbers that are learned from answers.
+    # The maximum number of overflow numbers that are learned from answers.
     LEARNT_MAX = 100_000
 
-    # The characters that the header of this name may have.
+    # The format of the value of the `Idempotency-Key` header.
     IDEMPOTENCY_KEY = /\A[\x20-\x7e]{1,256}\z/
 
-    # The longest key of a batch that is sent in several requests.
+    # The maximum length of the key of a batch that is sent in several requests.
     IDEMPOTENCY_KEY_OF_PARTS = 240
 
-    # Row errors that are not the caller's mistake, and the reason of the overflow number shown
-    # instead, if it is known.
+    # The row errors that are not the caller's mistake. Each has the reason that is given if a known
+    # overflow number is returned instead.
     FAULTS = {pool_exhausted: :exhausted, service_unavailable: :failed,
                internal_service_error: :failed}.freeze
 
     # Requests one number.
     #
     # @param pool [String, Integer] the ring pool's id
-    # @param key [String, nil] its key, unless the source has it
+    # @param key [String, nil] its key; may be omitted if the source has it
     # @param params [Hash, nil] the visitor's context, e.g. `{ m1: "autos" }`; stored with the
     #   allocation
     # @param request_id [String, Numeric, Boolean, nil] echoed in the outcome
-    # @param overflow [String, nil] the number to show if none is available, unless the source has
-    #   it
+    # @param overflow [String, nil] the number to show if none is available; may be omitted if the
+    #   source has it
     # @param visitor [String, nil] the same visitor gets the same number within its lifetime
-    # @param deadline [Numeric, nil] seconds, instead of the source's own
+    # @param deadline [Numeric, nil] seconds; overrides the source's deadline
     # @return [Allocation] possibly the overflow number, see {Allocation#overflow?}
     # @raise [RowError] the server has no number for this row
     # @raise [TransportError, ServerError] there was no answer, and no overflow number is known
@@ -42,7 +42,7 @@ module Ringwell
       outcome = settle(row, deadline, nil)[0]
       case outcome
       when Allocation then outcome
-      # Frozen, so it could not hold the backtrace.
+      # The error is frozen, so Ruby could not store the backtrace in it.
       when RowError then raise outcome.dup
       else raise outcome
       end
@@ -52,16 +52,16 @@ module Ringwell
     #
     #     batch = client.bulk { |b| b.allocate("42", key: key, params: { m1: "autos" }) }
     #
-    # More rows than one request may have are sent in several, one after another within the
-    # deadline. Given a String, sends these bytes and returns the bytes of the answer; every failure
-    # is raised then.
+    # If there are more rows than one request may have, sends several requests, one after another,
+    # within the deadline. If `rows` is a String, sends these bytes, returns the bytes of the
+    # answer, and raises every failure.
     #
     # @param rows [Array<Request>, String, nil] instead of a block
-    # @param deadline [Numeric, nil] seconds, instead of the source's own
+    # @param deadline [Numeric, nil] seconds; overrides the source's deadline
     # @param idempotency_key [String, nil] the same key and rows get the same numbers
     # @yieldparam batch [Batch::Builder]
     # @return [Batch, String] outcomes in the order of the rows; errors of rows are not raised
-    # @raise [ServerError] the whole request was refused as wrong (status below 500)
+    # @raise [ServerError] the whole request was refused as invalid (status below 500)
     # @raise [ArgumentError] a row cannot be sent
     def bulk(rows = nil, deadline: nil, idempotency_key: nil)
       check_idempotency_key(idempotency_key)
@@ -77,12 +77,12 @@ module Ringwell
       settle(asked, deadline, idempotency_key)
     end
 
-    # The seconds until a call has an outcome, unless it sets its own.
+    # The seconds within which a call has an outcome, unless the call sets its own deadline.
     #
     # @return [Numeric]
     attr_reader :deadline
 
-    # The overflow number of a pool, if it was given or has been seen.
+    # The overflow number of a pool, if it was configured or was in an earlier answer.
     #
     # @param pool [String, Integer]
     # @return [String, nil]
@@ -138,7 +138,7 @@ module Ringwell
       instead(asked, error, payload)
     end
 
-    # The outcome of a row without its own number. Keeps an overflow number for the time when no
+    # The outcome of a row without its own number. Remembers an overflow number for times when no
     # server answers.
     def instead_of(outcome, asked, row)
       if outcome.is_a?(Allocation)
@@ -173,7 +173,7 @@ module Ringwell
         raise ArgumentError, "idempotency_key must be 1 to 256 printable ASCII characters"
     end
 
-    # Each part has its own key: two parts may have the same rows.
+    # Each part has its own key, because two parts may have the same rows.
     def check_idempotency_key_of_parts(key)
       key.nil? || key.size <= IDEMPOTENCY_KEY_OF_PARTS or
         raise ArgumentError, "idempotency_key of a batch in several requests must have at most " \

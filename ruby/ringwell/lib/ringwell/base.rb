@@ -25,10 +25,10 @@ require_relative "connections"
 require_relative "headers"
 require_relative "client"
 
-# Numbers from a Ringwell server, in plain linear Ruby.
+# Gets numbers from a Ringwell server, in plain sequential Ruby.
 #
-# The only state outside of objects is the default client, which only the Rails view helper uses.
-# Require everything else by its own file: "ringwell/fake", "ringwell/rack", "ringwell/rails".
+# The only global state is the default client, which only the Rails view helper uses. Other parts
+# have their own files to require: "ringwell/fake", "ringwell/rack", "ringwell/rails".
 module Ringwell
   class << self
     # Sets the default instance, a {Client} or another source of numbers; nil removes it.

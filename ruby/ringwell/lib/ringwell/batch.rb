@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The outcomes of a batch, in the order of its requests: each is an {Allocation}, a {RowError},
-  # or, if no answer arrived and the pool's overflow number is not known, the error of the whole
+  # The outcomes of a batch, in the order of its requests. Each is an {Allocation} or a {RowError};
+  # if no answer arrived and the pool's overflow number is unknown, it is the error of the whole
   # batch.
   class Batch
     include Enumerable
@@ -24,7 +24,7 @@ module Ringwell
     # @return [Array<Allocation>] the rows that have a number
     def allocations = grep(Allocation)
 
-    # @return [Array<Error>] the others
+    # @return [Array<Error>] the outcomes of the other rows
     def errors = grep(Error)
 
     # @return [Array<Allocation>] the rows that have an overflow number
@@ -35,8 +35,8 @@ module Ringwell
 
     def hash = outcomes.hash
 
-    # The answer as the API writes it. Rows without an answer have the form that the server gives to
-    # rows that it could not answer in time.
+    # The answer in the API's format. Rows without an answer look like rows that the server could
+    # not answer in time.
     def as_json(*)
       rows = outcomes.map do |outcome|
         case outcome
@@ -72,7 +72,7 @@ module Ringwell
       index = -1
       rows.map do |row|
         id = ids[index += 1]
-        # Accepting another visitor's number for a row would be worse than an error.
+        # An error is better than another visitor's number.
         id == row["request_id"] || no_id?(row) or raise ProtocolError, "the answer belongs to another request"
         number = row["promo_number"] or next yield(index, error(row))
         overflow = row["overflow"]
@@ -84,7 +84,7 @@ module Ringwell
       raise ProtocolError, "the answer is not that of a batch: #{error.message}"
     end
 
-    # A server omits an id that it finds unfit.
+    # A server omits an id that it does not accept.
     def self.no_id?(row) = !row.key?("request_id")
 
     def self.error(row)

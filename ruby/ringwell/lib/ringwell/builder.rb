@@ -2,17 +2,18 @@
 
 module Ringwell
   class Batch
-    # Collects the rows in the block of {Allocator#bulk}; each row is checked and written as JSON
+    # Collects the rows in the block of {Allocator#bulk}. Each row is checked and written as JSON
     # when it is added.
     #
-    # Holds the rows by fields and their JSON in pieces: an object and a string for each row took
-    # half of the time of building a batch (docs/decisions/028-options-of-the-gem-are-keywords.md).
+    # Stores one array for each field, and the JSON in pieces. An object and a string for each row
+    # took half of the time to build a batch
+    # (docs/decisions/028-options-of-the-gem-are-keywords.md).
     class Builder
       # Text that needs no escaping in JSON.
       PLAIN = /\A[A-Za-z0-9_ .:~-]*\z/
       private_constant :PLAIN
 
-      # Existing rows.
+      # Creates a builder with existing rows.
       #
       # @param requests [Array<Request>]
       # @return [Builder]
@@ -37,7 +38,7 @@ module Ringwell
       # @return [Hash{Integer => String}] the given overflow numbers, by row
       attr_reader :overflow
 
-      # Adds a row; see {Allocator#allocate}. A refused row leaves nothing behind.
+      # Adds a row; see {Allocator#allocate}. If the row is refused, the batch stays unchanged.
       #
       # @param pool [String, Integer]
       # @param key [String, nil]
@@ -46,7 +47,7 @@ module Ringwell
       # @param overflow [String, nil]
       # @param visitor [String, nil]
       # @return [self]
-      # @raise [ArgumentError] names what cannot be sent
+      # @raise [ArgumentError] names the part that cannot be sent
       def allocate(pool, key: nil, params: nil, request_id: nil, overflow: nil, visitor: nil)
         pool = pool.to_s unless pool.is_a?(String)
         key ||= @rows.keys[pool]
@@ -74,10 +75,10 @@ module Ringwell
         raise
       end
 
-      # @return [Integer] rows
+      # @return [Integer] the number of rows
       def size = @ids.size
 
-      # @return [String] a row in the form that the API reads
+      # @return [String] a row in the API's format
       def row(index) = @pieces[@starts[index]...@starts[index + 1]].join.chop
 
       # @return [String] the body of the batch
@@ -122,8 +123,8 @@ module Ringwell
         Builder.new(@rows).take(@pools[from, rows], @ids[from, rows], overflow, pieces, starts)
       end
 
-      # nil is sent as an empty value. Bytes that are not UTF-8 are escaped like all others: the
-      # server stores the bytes as sent.
+      # nil is sent as an empty value. Bytes that are not UTF-8 are escaped like all others, because
+      # the server stores the bytes as sent.
       def add_params(params)
         params.is_a?(Hash) or raise ArgumentError, "params must be a hash, got #{params.class}"
         pieces = @pieces
@@ -153,7 +154,7 @@ module Ringwell
         Value.copy(number)
       end
 
-      # The API echoes any JSON scalar. It accepts null too, but nil is not sent.
+      # The API echoes any JSON scalar. It also accepts null, but nil is not sent.
       def end_with_id(id)
         valid = case id
         when nil then return '"},'

@@ -4,9 +4,9 @@ require_relative "base"
 require_relative "management"
 
 module Ringwell
-  # Sends a server the outcomes of calls that it has recorded.
+  # Sends the outcomes of recorded calls to the server.
   class Calls
-    # The form of a call's id, which must fit into a path.
+    # The format of a call's id, which is part of a path.
     ID = /\A[A-Za-z0-9._~-]{1,128}\z/
 
     # @param management [String] "http://HOST:PORT" of the server's management address
@@ -18,8 +18,8 @@ module Ringwell
       @deadline = deadline
     end
 
-    # Records an outcome of a call, such as a sale. Doing so twice with the same `external_id`, or the
-    # same `idempotency_key`, records it once.
+    # Records an outcome of a call, such as a sale. If it is sent twice with the same `external_id`
+    # or the same `idempotency_key`, it is recorded once.
     #
     # @param call [String, Integer] the call's id
     # @param type [String] e.g. "sale"
@@ -27,11 +27,11 @@ module Ringwell
     #   cannot hold exact cents
     # @param currency [String, nil] three letters, with `value`
     # @param at [Time, String, nil] the time of the outcome
-    # @param external_id [String, nil] your own id of it, e.g. an order's number
-    # @param idempotency_key [String, nil] by default built from call, type and external_id
+    # @param external_id [String, nil] your own id of the outcome, e.g. an order's number
+    # @param idempotency_key [String, nil] by default, built from call, type and external_id
     # @return [Hash{String => Object}] the server's answer
-    # @raise [TransportError, ServerError] it was not recorded, or may not have been
-    # @raise [ArgumentError] it cannot be sent
+    # @raise [TransportError, ServerError] the outcome was not recorded, or may not have been
+    # @raise [ArgumentError] the outcome cannot be sent
     def outcome(call, type:, value: nil, currency: nil, at: nil, external_id: nil,
       idempotency_key: nil)
       ID.match?(call.to_s) or raise ArgumentError, "call must be an id, got #{call.inspect}"

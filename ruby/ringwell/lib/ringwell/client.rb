@@ -1,21 +1,21 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # Numbers from one or more Ringwell servers, over kept-alive connections.
+  # Gets numbers from one or more Ringwell servers, over kept-alive connections.
   #
-  # Linear code: a call returns when its answer has arrived. In a plain thread it blocks that
-  # thread; under any `Fiber::Scheduler` it parks its fiber while others run. One client serves any
-  # number of both at once, and works in forked children.
+  # A call returns when its answer has arrived. In a plain thread, it blocks that thread; under any
+  # `Fiber::Scheduler`, it parks its fiber while others run. Any number of threads and fibers can
+  # share one client. It also works in forked children.
   class Client
     include Allocator
 
-    # Any date would do: servers of this API accept all of them.
+    # Servers of this API accept any date.
     PATH = "/api/2013-07-01/bulk.json"
 
     # @param endpoints [String, Array<String>] "http://HOST:PORT" or "unix:PATH"; calls take turns
-    # @param deadline [Numeric] seconds until a call has an outcome, waiting for a connection and
-    #   connecting included
-    # @param connections [Integer] the most at a time; further calls wait
+    # @param deadline [Numeric] seconds within which a call has an outcome, including the time to
+    #   wait for a connection and to connect
+    # @param connections [Integer] the maximum number at a time; further calls wait
     # @param idle [Numeric] seconds after which an unused connection is not used again
     # @param pools [Enumerable<Pool>] keys and overflow numbers of pools that are used often
     # @param overflow [Hash] pool ids and their overflow numbers
@@ -40,20 +40,20 @@ module Ringwell
       know(pools, overflow, instrumenter)
     end
 
-    # The count of requests that were sent twice because their kept-alive connection had ended. Each
-    # may have used up a number for its lockout.
+    # The number of requests that were sent twice because their kept-alive connection had ended.
+    # Each may have used an additional number, which is then locked out.
     #
     # @return [Integer]
     attr_reader :retries
 
-    # Learns the overflow numbers of all ring pools from a server that keeps them in a database, so
-    # that they need not be given or seen first.
+    # Learns the overflow numbers of all ring pools from a server that keeps its pools in a
+    # database. They then need not be configured, or received in an answer first.
     #
     # @param management [String] "http://HOST:PORT" of its management address
-    # @param token [String] a token that may read there
+    # @param token [String] a token that may read the list
     # @param deadline [Numeric] seconds for the whole list
-    # @return [Integer] the count of learned numbers
-    # @raise [TransportError, ServerError] there was no list
+    # @return [Integer] the number of learned overflow numbers
+    # @raise [TransportError, ServerError] no list was received
     def learn_overflow(management, token:, deadline: 10)
       require_relative "pool_list"
       list = PoolList.new(Management.new(management, token:), deadline: Deadline.new(deadline))
@@ -62,7 +62,7 @@ module Ringwell
       known.size
     end
 
-    # Whether a server answers and reports that it is ready for traffic. Hands out no number.
+    # Whether a server answers and reports that it is ready for traffic. Requests no number.
     #
     # @return [Boolean]
     def ready?(deadline: @deadline)
@@ -76,7 +76,7 @@ module Ringwell
     # Closes idle connections now, from any thread or fiber. Later calls open their own.
     def close = @connections.close
 
-    # The counts of `idle` and `taken` connections.
+    # The numbers of `idle` and `taken` connections.
     #
     # @return [Hash{Symbol => Integer}]
     def connections = @connections.to_h
@@ -125,7 +125,7 @@ module Ringwell
       connection ||= connect(endpoint, addresses, deadline, part)
       call(connection, bytes, deadline)
     rescue ConnectionLost
-      # It ended while it was idle, unless it is new or had begun to answer.
+      # The connection ended while it was idle, unless it is new or an answer had begun to arrive.
       raise if !reused || connection.answered?
 
       deadline.left!(endpoint)
@@ -143,13 +143,14 @@ module Ringwell
         raise
       end
     rescue DeadlineExceeded => error
-      # Uses only its own part of the time: another endpoint may be faster.
+      # Only this endpoint's part of the time is used up; another endpoint may be faster.
       raise unless deadline.left.positive?
 
       raise ConnectError, error.message
     end
 
-    # A connection is never used again after any exception: the rest of an answer may still arrive.
+    # A connection is never reused after an exception, because the rest of an answer may still
+    # arrive.
     def call(connection, bytes, deadline)
       response = connection.call(bytes, deadline)
       @connections.keep(connection) if response.reusable?
@@ -158,7 +159,7 @@ module Ringwell
       connection.close unless response&.reusable?
     end
 
-    # Without a scheduler a call in the reactor's thread stops all other work of that thread.
+    # Without a scheduler, a call in the reactor's thread blocks all other work of that thread.
     def refuse_to_block_a_reactor
       return if @allow_blocking || !defined?(EventMachine) || Fiber.current_scheduler
       return unless EventMachine.reactor_running? && EventMachine.reactor_thread?

@@ -14,12 +14,12 @@ module Ringwell
     value_fields :endpoints, :deadline, :connections, :idle, :pools, :fake, :management, :snippet,
       secret: [:management]
 
-    # @param endpoints [String, Array<String>] and what {Client#initialize} takes
+    # @param endpoints [String, Array<String>] as in {Client#initialize}, like the next four
     # @param pools [Enumerable<Pool>]
-    # @param fake [Boolean] whether {#client} is a {Fake} that knows all pools
+    # @param fake [Boolean] whether {#client} is a {Fake} that accepts all pools
     # @param management [Hash, nil] `url` and `token`, for {Calls}
-    # @param snippet [Hash, nil] `url`, `site`, and perhaps `integrity` and `file`, for the tag helper
-    #   of Rails
+    # @param snippet [Hash, nil] `url`, `site`, and optionally `integrity` and `file`, for the tag
+    #   helper of Rails
     def initialize(endpoints: nil, deadline: 0.15, connections: 16, idle: 30, pools: [], fake: false,
       management: nil, snippet: nil)
       fake || endpoints or raise ArgumentError, "missing keyword: :endpoints"
@@ -69,7 +69,7 @@ module Ringwell
     end
     private_class_method :read_pool
 
-    # {Calls} of the server, if `management` has its address.
+    # The server's {Calls}, if `management` has its address.
     #
     # @return [Calls, nil]
     def calls

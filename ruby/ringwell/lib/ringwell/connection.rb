@@ -2,11 +2,11 @@
 
 module Ringwell
   # One kept-alive connection to one endpoint. It belongs to one call from checkout to checkin, so
-  # nothing here is shared.
+  # its state is not shared.
   #
-  # Uses only non-blocking calls with waits bounded by a deadline: both threads and a
-  # `Fiber::Scheduler` can interleave those. `TCPSocket.new` is not used: since Ruby 3.4 it blocks
-  # the whole scheduler while it connects.
+  # All calls are non-blocking, and all waits are limited by a deadline, so that both threads and a
+  # `Fiber::Scheduler` can run other work. `TCPSocket.new` is not used, because since Ruby 3.4 it
+  # blocks the whole scheduler while it connects.
   class Connection
     READ_BYTES = 16_384
 
@@ -26,8 +26,8 @@ module Ringwell
       addresses.each_with_index do |address, tried|
         return connect(address, deadline.part(addresses.size - tried))
       rescue SystemCallError, DeadlineExceeded => error
-        # An address that does not answer uses only its part of the time, and leaves the rest to the
-        # next.
+        # An address that does not answer uses only its part of the time. The rest is for the next
+        # addresses.
         next if tried + 1 < addresses.size
         raise if error.is_a?(DeadlineExceeded)
 
@@ -37,7 +37,7 @@ module Ringwell
 
     # Sends a request and reads its answer.
     #
-    # @param bytes [String] head and body: one write, so that no delayed acknowledgement can
+    # @param bytes [String] head and body, sent in one write, so that no delayed acknowledgement can
     #   separate them
     # @return [Response]
     # @raise [ConnectionLost, DeadlineExceeded, ProtocolError]
@@ -52,7 +52,7 @@ module Ringwell
     # Whether any byte of an answer to the last request has arrived.
     def answered? = @answered
 
-    # Whether the peer has closed it, or has sent bytes without a request.
+    # Whether the peer has closed the connection, or has sent bytes without a request.
     def dead?
       @socket.read_nonblock(1, exception: false) != :wait_readable
     rescue SystemCallError
@@ -72,8 +72,8 @@ module Ringwell
       end
       @used_at = Deadline.now
     ensure
-      # For any reason, also if the waiting thread or fiber was stopped. There is no socket if the
-      # process has no descriptor left.
+      # After any failure, even if the waiting thread or fiber was stopped. There is no socket if
+      # the process has run out of file descriptors.
       @socket&.close unless @used_at
     end
 
@@ -87,8 +87,8 @@ module Ringwell
         end
       end
     rescue Errno::EPIPE, Errno::ECONNRESET
-      # A server that refuses a long body answers before it has read it, so an answer may have
-      # arrived.
+      # A server that refuses a long body may answer before it has read the body, so an answer may
+      # have arrived.
       nil
     end
 

@@ -3,13 +3,14 @@
 module Ringwell
   # The connections of one client: their limit, and which are idle.
   #
-  # The state belongs to the instance, never to a thread or fiber: those end, and would each leave a
-  # socket behind. A call waits here for its turn, until its deadline at the latest. Invariant:
-  # connections in use and idle connections together never exceed `size`.
+  # The state belongs to the instance, never to a thread or fiber: each one that ended would leave a
+  # socket open. A call waits here for its turn, at most until its deadline. Invariant: connections
+  # in use and idle connections together never exceed `size`.
   class Connections
-    # @param size [Integer] the most connections at a time
-    # @param idle [Numeric] seconds after which an unused one is not used again: less than the
-    #   servers' own limit, because a request sent while the server closes the connection is lost
+    # @param size [Integer] the maximum number of connections at a time
+    # @param idle [Numeric] seconds after which an unused connection is not used again. Must be less
+    #   than the servers' own limit, because a request is lost if the server closes the connection
+    #   while the request is being sent
     def initialize(size:, idle:)
       @size = size
       @idle_limit = idle
@@ -20,7 +21,7 @@ module Ringwell
 
     # Occupies one of the slots while the block runs.
     #
-    # @raise [DeadlineExceeded] if all are occupied until then
+    # @raise [DeadlineExceeded] if all slots are occupied until the deadline
     def place(deadline)
       generation = take_place(deadline)
       begin
@@ -30,7 +31,7 @@ module Ringwell
       end
     end
 
-    # An idle connection that is worth trying: the last used. The caller has a slot.
+    # Returns the idle connection that was used last, if any. The caller has a slot.
     #
     # @return [Connection, nil]
     def idle(endpoint)
@@ -48,7 +49,8 @@ module Ringwell
       connection.close unless kept
     end
 
-    # Makes room for a new connection: idle ones of other endpoints count too.
+    # Closes an idle connection if a new one would exceed the limit, which also counts idle
+    # connections to other endpoints.
     def make_room
       spare = @mutex.synchronize { @idle.shift if @taken + @idle.size > @size }
       spare&.close
@@ -64,7 +66,7 @@ module Ringwell
       idle.each(&:close)
     end
 
-    # The counts of idle connections and of those in use.
+    # The numbers of idle connections and of those in use.
     def to_h = @mutex.synchronize { {idle: @idle.size, taken: @taken} }
 
     private
@@ -87,15 +89,15 @@ module Ringwell
       end
     end
 
-    # After a fork the sockets belong to the parent: two processes on one connection would read each
-    # other's answers. Closing our copies leaves the parent's open.
+    # After a fork, the sockets belong to the parent: two processes on one connection would read
+    # each other's answers. The parent's sockets stay open when our copies are closed.
     def leave_to_parent
       @idle.each(&:close)
       begin_anew
     end
 
-    # @param pid [Integer] of the process that took the slot: a call in progress in the parent has
-    #   no slot in the child
+    # @param pid [Integer] the process that took the slot; a call in progress in the parent has no
+    #   slot in the child
     def give_place_back(pid)
       @mutex.synchronize do
         @taken -= 1 if pid == @pid

@@ -7,8 +7,8 @@ module Ringwell
     # Seconds on the monotonic clock, which is never adjusted.
     def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-    # @param seconds [Numeric] from now on
-    # @raise [ArgumentError] if there is no time at all
+    # @param seconds [Numeric] from now
+    # @raise [ArgumentError] unless `seconds` is a positive number
     def initialize(seconds)
       seconds.is_a?(Numeric) && seconds.positive? or
         raise ArgumentError, "deadline must be seconds above 0, got #{seconds.inspect}"
@@ -16,11 +16,11 @@ module Ringwell
       @at = Deadline.now + seconds
     end
 
-    # @return [Float] seconds, negative when it is over
+    # @return [Float] seconds; negative after the deadline
     def left = @at - Deadline.now
 
     # @return [Float] seconds, above 0
-    # @raise [DeadlineExceeded] names the operation that was waited for
+    # @raise [DeadlineExceeded] names the operation that took too long
     def left!(waiting_for)
       seconds = left
       return seconds if seconds.positive?
@@ -28,14 +28,13 @@ module Ringwell
       raise DeadlineExceeded, "#{waiting_for}: not within #{(@seconds * 1000).round} ms"
     end
 
-    # One of this many equal parts of the remaining time, for an operation that is worth a second
-    # try.
+    # The deadline of one of this many attempts, which share the remaining time equally.
     def part(parts)
       parts == 1 ? self : Deadline.new(left!("any endpoint") / parts)
     end
 
-    # For the server, in whole milliseconds: the remaining time less a tenth or 10 ms, so that its
-    # answer, with overflow numbers if a shard is slow, still arrives in time.
+    # The server's deadline in whole milliseconds: the remaining time minus a tenth or 10 ms. The
+    # server's answer, with overflow numbers if a shard is slow, then still arrives in time.
     def milliseconds_for_server
       seconds = left
       ((seconds - [seconds * 0.1, 0.01].min) * 1000).to_i.clamp(0, 60_000)

@@ -7,10 +7,10 @@ module Ringwell
 
     HTTP = %r{\Ahttp://(?<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(?<port>\d{1,5}))?/?\z}
 
-    # @return [String] for the header of that name
+    # @return [String] the value of the `Host` header
     attr_reader :host
 
-    # @raise [ConfigError] names the expected form
+    # @raise [ConfigError] names the expected format
     def initialize(text:)
       @text = Value.copy(text.to_s)
       if @text.start_with?("unix:")
@@ -34,7 +34,7 @@ module Ringwell
       [Addrinfo.tcp(@name, @port)] if @literal
     end
 
-    # Looks the name up, which may take longer than any deadline.
+    # Looks up the name, which may take longer than any deadline.
     #
     # @return [Array<Addrinfo>]
     # @raise [SocketError, SystemCallError]

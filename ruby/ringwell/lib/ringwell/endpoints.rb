@@ -3,10 +3,11 @@
 module Ringwell
   # The endpoints of one client: which is next, and which rest after a failure.
   #
-  # An endpoint that failed comes last until its rest is over. Then one call at a time tries it; all
-  # others use other endpoints until that call has an answer. Each further failure doubles the rest.
+  # An endpoint that failed comes last until its rest is over. Then one call at a time tries it, and
+  # all other calls use other endpoints until that call has an answer. Each further failure doubles
+  # the rest.
   class Endpoints
-    # Seconds of the first rest, and of the longest.
+    # The lengths of the first rest and of the longest, in seconds.
     REST = 1.0
     REST_MAX = 16.0
 
@@ -21,9 +22,9 @@ module Ringwell
       @next = 0
     end
 
-    # Tries the endpoints in turn while nothing was sent and time is left. After that it is unknown
-    # whether a number went out, so no other endpoint is tried. A server that answers 503 has handed
-    # out no number.
+    # Tries the endpoints in turn as long as nothing was sent and time is left. Once a request was
+    # sent, a number may have been handed out, so no other endpoint is tried, unless the server
+    # answers 503: then it has handed out no number.
     #
     # @yieldparam endpoint [Endpoint]
     # @yieldparam addresses [Addresses] of the endpoint
@@ -53,8 +54,8 @@ module Ringwell
 
     private
 
-    # In turn: the working ones, then those that rest. Before both: an endpoint whose rest is over,
-    # if no other call is trying it.
+    # The working endpoints in turn, then those that rest. An endpoint whose rest is over comes
+    # first, if no other call is trying it.
     def order_and_probe
       @mutex.synchronize do
         first = (@next += 1) % @states.size

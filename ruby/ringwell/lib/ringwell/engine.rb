@@ -3,31 +3,32 @@
 require_relative "base"
 
 module Ringwell
-  # Numbers from an engine in this process: no server, no socket, but the server's own code and
-  # files.
+  # Gets numbers from an engine in this process. There is no server and no socket, but the code and
+  # files are those of the server.
   #
   #     engine = Ringwell::Engine.open(config: "ringwell.toml")
   #     engine.allocate("42", key: key, params: { m1: "autos" }).number
   #
-  # A call takes microseconds, or with durability "disk" as long as the disk takes; it blocks its
-  # thread and holds the GVL for that time. Only one process has the data: open it after a fork, in
-  # one worker.
+  # A call takes microseconds, or with durability "disk", as long as the disk takes. It blocks its
+  # thread and holds the GVL for that time. Only one process can open the data: open it after a
+  # fork, in one worker.
   class Engine
     include Allocator
 
     class << self
       # Opens an engine; with a block, closes it afterwards.
       #
-      # @param config [String, nil] path of a configuration file of the server
+      # @param config [String, nil] path of a server's configuration file
       # @param data [String, nil] the directory of journals; overrides the file
       # @param durability [String, Symbol, nil] disk, os or memory; overrides the file
       # @param ring_pools [Enumerable<Hash>, nil] instead of a file: `id:`, `key:`, `numbers:`, and
-      #   perhaps `overflow:`, `lifetime:` (seconds, 1800), `tracking_url:` with `destination_url:`
+      #   optionally `overflow:`, `lifetime:` (seconds, by default 1800), `tracking_url:` with
+      #   `destination_url:`
       # @param deadline [Numeric, nil] seconds; overrides the file
-      # @param more what {#initialize} takes
-      # @raise [EngineError] the configuration is wrong, or the data is in use or damaged
+      # @param more the keywords of {#initialize}
+      # @raise [EngineError] the configuration is invalid, or the data is in use or damaged
       # @raise [ConfigError] there is no library
-      # @raise [AbiMismatch] the library is another release's
+      # @raise [AbiMismatch] the library is from another release
       def open(config: nil, data: nil, durability: nil, ring_pools: nil, deadline: nil, **more)
         pools = ring_pools&.map { |pool| pool_json(**pool) }
         milliseconds = (deadline * 1000).ceil if deadline
@@ -44,8 +45,8 @@ module Ringwell
 
       private
 
-      # Closes a dropped engine when its object is collected. It may still hold the data or one of
-      # 64 slots.
+      # If no engine can be opened, collects garbage and tries again: an engine that was dropped but
+      # not collected may still hold the data, or one of 64 slots.
       def new_or_again(options, **more)
         new(options, **more)
       rescue EngineError => error
@@ -61,24 +62,25 @@ module Ringwell
       end
     end
 
-    # Closes an engine whose object has been collected. A class method, so that it does not keep the
-    # object alive.
+    # Returns a block that closes an engine whose object has been collected. This is a class method
+    # so that the block does not keep the object alive.
     #
     # @return [Proc]
     def self.closing(library, handle)
       proc do
         library.ask(:close, handle)
       rescue EngineError
-        # No caller is left to get the error; all answered allocations are stored.
+        # No caller is left to receive the error. All answered allocations are stored.
       end
     end
     private_class_method :closing
 
     # @param options [String] JSON, see docs/spec/embed.md; {Engine.open} makes it
-    # @param release_gvl [Boolean] whether other threads run during a batch: useful if disks take
-    #   milliseconds, otherwise a loss, because the GVL may come back 100 ms later
+    # @param release_gvl [Boolean] whether other threads run during a batch. This helps if the disk
+    #   takes milliseconds. Otherwise it costs time, because another thread may keep the GVL for
+    #   100 ms
     # @param library [String] path of the library
-    # @param driver [Symbol, nil] :shim or :fiddle; by default the shim in C, if it was compiled
+    # @param driver [Symbol, nil] :shim or :fiddle; by default, the shim in C, if it was compiled
     # @param pools [Enumerable<Pool>] keys and overflow numbers of pools that are used often
     # @param overflow [Hash] pool ids and their overflow numbers
     # @param instrumenter [#instrument, Symbol, nil] :active_support for ActiveSupport::Notifications
@@ -92,21 +94,23 @@ module Ringwell
       know(pools, overflow, instrumenter)
     end
 
-    # Its state and counters: "journal" is "writing", "full" or "failed"; "notes" are for the log.
+    # The engine's state and counters: "journal" is "writing", "full" or "failed"; "notes" are for
+    # the log.
     #
     # @return [Hash{String => Object}]
     def status = JSON.parse(@library.ask(:status, @handle))
 
-    # Takes a snapshot, which shortens the next start. May take seconds.
+    # Takes a snapshot, which shortens the next startup. May take seconds.
     def snapshot = @library.ask(:snapshot, @handle) && self
 
-    # Stores what a full disk has delayed; all other answered allocations are stored already.
+    # Stores allocations that a full disk has delayed. All other answered allocations are already
+    # stored.
     #
     # @raise [EngineError] the disk is still full
     def flush = @library.ask(:flush, @handle) && self
 
-    # Takes a snapshot and releases the data. A second call does nothing; in a forked child the
-    # parent's engine keeps running.
+    # Takes a snapshot and releases the data. A second call does nothing. If a forked child calls
+    # it, the parent's engine keeps running.
     #
     # @raise [EngineError] an unanswered allocation is not stored
     def close
@@ -117,7 +121,7 @@ module Ringwell
       @library.ask(:close, handle)
       nil
     rescue Forked
-      # Only released here; it belongs to the parent.
+      # The engine belongs to the parent and is only released here.
     end
 
     # The way of calling the library: :shim (in C) or :fiddle.
@@ -125,7 +129,7 @@ module Ringwell
     # @return [Symbol]
     def driver = @library.driver
 
-    # Whether it is open and its journal accepts records.
+    # Whether the engine is open and its journal accepts records.
     #
     # @return [Boolean]
     def ready?
@@ -134,7 +138,7 @@ module Ringwell
       false
     end
 
-    # Whether it was closed here.
+    # Whether this process has closed the engine.
     def closed? = @handle.zero?
 
     # Keys and numbers must not appear in a log.

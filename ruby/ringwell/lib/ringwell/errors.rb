@@ -10,8 +10,8 @@ module Ringwell
   # The configuration cannot be used.
   class ConfigError < Error; end
 
-  # No readable answer came from any endpoint. It is unknown whether numbers went out, except for a
-  # {ConnectError}: then none did.
+  # No endpoint sent a readable answer. Numbers may have been handed out, except after a
+  # {ConnectError}.
   class TransportError < Error
     # Why a row that gets its pool's overflow number instead was not attributed.
     def reason = :unreachable
@@ -19,18 +19,18 @@ module Ringwell
     def retryable? = true
   end
 
-  # No endpoint accepted a connection: nothing was sent.
+  # No endpoint accepted a connection, so nothing was sent.
   class ConnectError < TransportError; end
 
   # The connection broke between the request and the end of its answer.
   class ConnectionLost < TransportError; end
 
-  # The deadline passed first.
+  # The deadline passed before an answer arrived.
   class DeadlineExceeded < TransportError
     def reason = :late
   end
 
-  # The answer violates the API. Another attempt would hardly help.
+  # The answer violates the API. Another attempt is unlikely to help.
   class ProtocolError < TransportError
     def reason = :failed
 
@@ -43,7 +43,7 @@ module Ringwell
     attr_reader :status
     # @return [String, nil] the API's class, e.g. "InvalidInput"
     attr_reader :error_class
-    # @return [Integer, nil] the handle of the entry in the server's log
+    # @return [Integer, nil] the error handle, which is also in the server's log
     attr_reader :handle
     # @return [String] the answer's body, byte for byte
     attr_reader :body
@@ -60,10 +60,10 @@ module Ringwell
     # Why a row that gets its pool's overflow number instead was not attributed.
     def reason = :failed
 
-    # A fault of the server passes; one of the request stays.
+    # A fault of the server is temporary; an invalid request stays invalid.
     def retryable? = status >= 500
 
-    # Message and class from the API's error object; of anything else, its first bytes.
+    # The message and class from the API's error object, or the first bytes of any other body.
     def self.explain(body)
       errors = JSON.parse(body).fetch("errors")
       [errors.fetch("invalid_data").to_s, errors["class"]]
@@ -72,23 +72,25 @@ module Ringwell
     end
   end
 
-  # The engine in the process cannot do the requested work; see docs/spec/embed.md. Overflow numbers
-  # never hide it: all causes but a full disk are mistakes or faults that would go unnoticed.
+  # The engine in the process cannot do the requested work; see docs/spec/embed.md. It is never
+  # replaced by overflow numbers: every cause except a full disk is a mistake or fault that would go
+  # unnoticed.
   class EngineError < Error; end
 
-  # A call failed by a fault in the engine. It refuses all further calls: close it and open it
-  # again.
+  # A call failed because of a bug in the engine. The engine refuses all further calls: close it and
+  # open it again.
   class Panicked < EngineError; end
 
   # This process is a forked child, and the engine belongs to its parent.
   class Forked < EngineError; end
 
-  # The library is of another version than this gem, or is not an engine.
+  # The library's version differs from this gem's, or the library is not an engine.
   class AbiMismatch < EngineError; end
 
-  # One row got no number. A value in a batch, frozen; {Allocator#allocate} raises a copy of it.
+  # One row got no number. In a batch, this is a frozen value; {Allocator#allocate} raises a copy.
   class RowError < Error
-    # The API's classes and our names for them. Later servers may have more: those become :other.
+    # The API's classes and our names for them. Other classes, which later servers may have, become
+    # :other.
     CODES = {
       "InvalidKey" => :invalid_key,
       "InvalidInput" => :invalid_input,
@@ -103,7 +105,7 @@ module Ringwell
     attr_reader :error_class
     # @return [Object] as it was sent, or nil
     attr_reader :request_id
-    # @return [Integer, nil] the handle of the entry in the server's log
+    # @return [Integer, nil] the error handle, which is also in the server's log
     attr_reader :handle
 
     def initialize(error_class:, message:, request_id: nil)
@@ -126,7 +128,7 @@ module Ringwell
 
     def hash = to_h.hash
 
-    # The row as the API writes it.
+    # The row in the API's format.
     def as_json(*)
       {"request_id" => request_id, "error_class" => error_class, "message" => message}.compact
     end

@@ -3,15 +3,15 @@
 require_relative "base"
 
 module Ringwell
-  # A source of numbers for tests: the interface of the client and the engine without a server, with
-  # a clock that moves only by {#advance}.
+  # A source of numbers for tests. It has the interface of the client and the engine, but no server,
+  # and its clock moves only when {#advance} is called.
   #
   #     fake = Ringwell::Fake.new
   #     fake.pool("42", key: "k", numbers: %w[8005550101 8005550102], overflow: "8005550100")
   #     fake.exhaust!("42")
   #
-  # The same tests run against it and against the real server (test/contract.rb), so that they
-  # cannot diverge. It reads only the documented form of a batch, none of the lenient ones.
+  # The same tests run against the fake and the real server (test/contract.rb), so that the two
+  # cannot diverge. The fake reads only the documented form of a batch, not the lenient forms.
   class Fake
     include Allocator
 
@@ -22,7 +22,7 @@ module Ringwell
     SUFFIX = %r{\A(?<pool>[^/]+)/allocate_number\.(?:json|xml|csv)\?(?<query>.*)\z}m
     BAD_SUFFIX = "api_suffix must be " \
                  "<pool id>/allocate_number.json?ring_pool_key=<key>&<parameters>"
-    # The key of rows without one, where every key is right.
+    # The key of rows that contain none, for pools that accept every key.
     ANY_KEY = "any"
     private_constant :SUFFIX, :BAD_SUFFIX, :ANY_KEY
 
@@ -33,8 +33,8 @@ module Ringwell
 
     # Takes the options of {Client} for pools and deadlines, but no endpoints.
     #
-    # @param any_pool [Boolean] whether undefined pools have numbers too, by any key: 99 in the
-    #   range for fiction, 555-0101 to 555-0199, the last for overflow
+    # @param any_pool [Boolean] whether undefined pools also have numbers, with any key: the 99
+    #   numbers reserved for fiction, 555-0101 to 555-0199, the last as the overflow number
     def initialize(deadline: 0.15, pools: [], overflow: {}, instrumenter: nil, any_pool: false)
       @deadline = deadline
       @now = 0.0
@@ -48,7 +48,7 @@ module Ringwell
       @rows = Rows.new(Hash.new(ANY_KEY).merge(@rows.keys.compact)) if any_pool
     end
 
-    # Makes a ring pool.
+    # Creates a ring pool.
     #
     # @param numbers [Enumerable<String>] in the order of allocation
     # @param overflow [String, nil] allocated when no number is free
@@ -59,7 +59,7 @@ module Ringwell
       self
     end
 
-    # Moves the clock.
+    # Advances the clock.
     def advance(seconds) = @now += seconds
 
     # Makes every further answer take this many seconds of the virtual clock.
@@ -71,7 +71,7 @@ module Ringwell
     # Makes every further request fail as a whole, with this status.
     def fail!(status = 500) = @status = status
 
-    # Leaves a pool without numbers, until {#recover!}.
+    # Exhausts a pool until {#recover!} is called.
     def exhaust!(pool) = ring(pool.to_s) { raise KeyError, "no pool #{pool}" }.exhausted = true
 
     # Ends all simulated faults.
@@ -82,7 +82,8 @@ module Ringwell
       @rings.each_value { |ring| ring.exhausted = false }
     end
 
-    # Starts over: all numbers are free, the history is empty, no faults, the clock at 0.
+    # Starts over: all numbers are free, the history is empty, there are no faults, and the clock is
+    # at 0.
     def reset!
       @mutex.synchronize do
         recover!
@@ -104,10 +105,10 @@ module Ringwell
       @history.reverse_each.find { |entry| entry[:number] == number && !entry[:overflow] }
     end
 
-    # Whether it would answer.
+    # Whether the fake answers requests.
     def ready? = !@refuse && !@status
 
-    # Does nothing; lets it stand in for a client.
+    # Does nothing. Exists so that a {Fake} can replace a client.
     def close; end
 
     private
@@ -124,7 +125,7 @@ module Ringwell
       end
     end
 
-    # An existing pool, or one that is created now.
+    # Returns the pool. Creates it if it does not exist.
     def ring(pool)
       @rings[pool] || begin
         return yield unless @any_pool
@@ -160,7 +161,7 @@ module Ringwell
       parts = SUFFIX.match(row["api_suffix"])
       outcome = parts ? allocation(parts[:pool], parts[:query]) : error("InvalidInput", BAD_SUFFIX)
       outcome["request_id"] = row["request_id"] if row.key?("request_id")
-      # In the order of the API: the id first, an overflow mark last.
+      # The API's order: the id comes first, an overflow mark last.
       %w[request_id error_class message promo_number_formatted promo_number tracking_url overflow]
         .filter_map { |name| [name, outcome[name]] if outcome.key?(name) }.to_h
     end
@@ -193,8 +194,8 @@ module Ringwell
                              "overflow number; ask again in #{wait} seconds")
     end
 
-    # The visitor's own number if it is still locked for that visitor, else the one that has been
-    # free longest.
+    # Returns the visitor's own number if it is still locked for that visitor, else the number that
+    # has been free longest.
     def choose(ring, visitor)
       return if ring.exhausted
 

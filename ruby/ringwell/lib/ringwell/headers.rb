@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # Additional headers of a client's requests: the user agent, and those of its user, such as a
-  # trace.
+  # Additional headers of a client's requests: the user agent, and headers that the client's user
+  # sets, such as a trace.
   class Headers
     NAME = /\A[A-Za-z0-9!#$%&'*+.^_`|~-]+\z/
     VALUE = /\A[\x20-\x7e\t]*\z/
@@ -20,7 +20,7 @@ module Ringwell
       @fixed = written(more.is_a?(Hash) ? more : {})
     end
 
-    # The lines for one request.
+    # The header lines for one request.
     #
     # @return [String]
     # @raise [ConfigError] the callable returned a header that cannot be sent

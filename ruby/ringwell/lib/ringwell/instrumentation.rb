@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # Reports the events of a source of numbers to an instrumenter. Allocates nothing without a
-  # subscriber.
+  # Reports the events of a source of numbers to an instrumenter. If there is no subscriber, creates
+  # no objects.
   class Instrumentation
     # @param instrumenter [#instrument, Symbol, nil] :active_support for ActiveSupport::Notifications
     #   as soon as it is loaded
@@ -12,7 +12,7 @@ module Ringwell
       @instrumenter = instrumenter
     end
 
-    # Instruments the block as an event. The payload may grow until the block ends.
+    # Instruments the block as an event. The block may add to the payload.
     #
     # @yieldparam payload [Hash, nil] nil without a subscriber
     def event(name, **payload)
@@ -52,8 +52,8 @@ module Ringwell
 
     private
 
-    # The instrumenter, if it has subscribers for an event. An instrumenter with a notifier can
-    # report that it has none, which saves the work.
+    # The instrumenter, if an event may have subscribers. An instrumenter with a notifier can report
+    # that it has no subscribers, which saves the work.
     def listener(name)
       listener = @instrumenter
       if listener == :active_support

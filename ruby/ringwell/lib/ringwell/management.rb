@@ -17,7 +17,7 @@ module Ringwell
 
     # @return [String] the body of the answer
     # @raise [TransportError] there was no answer
-    # @raise [ServerError] its status is not 2xx
+    # @raise [ServerError] the answer's status is not 2xx
     def get(path, deadline) = exchange("GET #{path}", nil, deadline)
 
     # Sends JSON.

@@ -4,8 +4,8 @@ require "minitest"
 require_relative "testing"
 
 module Ringwell
-  # For minitest and Rails' own tests. `require "ringwell/minitest"` is enough: each test begins
-  # with a fresh {Fake} as {Ringwell.client}; `ringwell` returns it.
+  # Helpers for minitest and for Rails tests. Only `require "ringwell/minitest"` is needed: each
+  # test begins with a fresh {Fake} as {Ringwell.client}, which `ringwell` returns.
   #
   #     get "/?campaign=autos"
   #     assert_ringwell_number "42", params: { m1: "autos" }
@@ -25,7 +25,7 @@ module Ringwell
     # Fails unless a number of the pool was allocated with these parameters.
     #
     # @param pool [String, Integer, nil] nil for any
-    # @param params [Hash] which the number's parameters must include
+    # @param params [Hash] parameters that the allocation must include
     # @return [String] the last allocated number
     def assert_ringwell_number(pool = nil, params: {})
       shown = Testing.shown(pool, params)

@@ -2,11 +2,11 @@
 
 module Ringwell
   class Batch
-    # Reads the most common answers without a JSON parser: each row has its own ten-digit number and
-    # no tracking URL, and has the form that servers write.
+    # Reads the most common answers without a JSON parser. In these answers, each row has its own
+    # ten-digit number, no tracking URL, and exactly the format that servers write.
     #
-    # For any other answer this returns nil and the parser reads it, so a difference in form only
-    # takes time. The parser took half of the time of reading 40 rows
+    # Returns nil for any other answer. The parser then reads it, so an unusual format only costs
+    # time. The parser took half of the time to read 40 rows
     # (docs/decisions/028-options-of-the-gem-are-keywords.md).
     module PlainAnswer
       OPENING = '{"responses":['
@@ -15,7 +15,7 @@ module Ringwell
       ROW = /\{(?:"request_id":"[A-Za-z0-9_ .:~-]*",)?"promo_number_formatted":"\d{3}-\d{3}-\d{4}",
         "promo_number":"[2-9]\d{9}","tracking_url":""\}/x
       FORM = /\A\{"responses":\[#{ROW}(?>,#{ROW})*\]\}\z/
-      # From the first byte of a row, and from the end of its id.
+      # Distances from the first byte of a row, and from the end of its id.
       ID_AT = 1 + ID.bytesize
       NUMBER_AFTER_ID = '","promo_number_formatted":"888-555-0142","promo_number":"'.bytesize
       NUMBER_WITHOUT_ID = '{"promo_number_formatted":"888-555-0142","promo_number":"'.bytesize
@@ -26,8 +26,8 @@ module Ringwell
 
       # @param body [String]
       # @param asked [Builder] the rows that were sent
-      # @return [Array<Allocation>, nil] nil if the answer has another form or does not match these
-      #   rows
+      # @return [Array<Allocation>, nil] nil if the answer has another format or does not match
+      #   these rows
       def self.read(body, asked)
         return unless body.ascii_only? && FORM.match?(body)
 
@@ -37,7 +37,7 @@ module Ringwell
         asked.ids.each do |id|
           if id
             from = at + ID_AT
-            # An id may contain a quote; an id of this form ends at the first.
+            # An id may contain a quote, but an id in a common answer ends at the first quote.
             return nil unless id.is_a?(String) && body.byteslice(from, id.bytesize) == id &&
               body.index('"', from) == from + id.bytesize
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # A ring pool's settings that a client has in advance.
+  # The settings of a ring pool that are given to a client in advance.
   class Pool < Value
     value_fields :id, :key, :overflow, secret: [:key]
 

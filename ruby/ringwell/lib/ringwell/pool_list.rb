@@ -3,7 +3,7 @@
 require_relative "management"
 
 module Ringwell
-  # The ring pools that a server's management address lists for holders of a token.
+  # The list of ring pools at a server's management address, which requires a token.
   class PoolList
     include Enumerable
 
@@ -18,7 +18,7 @@ module Ringwell
     #
     # @yieldparam id [Integer]
     # @yieldparam overflow [String, nil] ten digits or E.164, if it has an overflow number
-    # @raise [TransportError] there was no answer, or not such a list
+    # @raise [TransportError] there was no answer, or the answer is not a list of pools
     # @raise [ServerError] the token may not read, or the server does not keep its pools in a
     #   database
     def each(&)

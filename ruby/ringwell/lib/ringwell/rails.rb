@@ -14,10 +14,10 @@ module Ringwell
       # @return [Config, nil]
       attr_accessor :settings
 
-      # The server's calls, for outcomes.
+      # The server's calls, to which outcomes are sent.
       #
       # @return [Calls]
-      # @raise [ConfigError] config/ringwell.yml has no address for them
+      # @raise [ConfigError] config/ringwell.yml has no management address
       def calls
         settings&.calls or raise ConfigError, "config/ringwell.yml has no management: { url, token }"
       end

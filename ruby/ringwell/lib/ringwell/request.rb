@@ -3,18 +3,17 @@
 module Ringwell
   # One row of a batch: a pool, its key, and the visitor's marketing context.
   #
-  # Holds its own JSON, written once on creation: this is sent, and it is a copy of the caller's
-  # values.
+  # Contains its own JSON, written once on creation. This JSON is sent, and is a copy of the
+  # caller's values.
   class Request < Value
     value_fields :pool, :key, :params, :request_id, :overflow, :visitor, secret: [:key],
       computed: [:params]
 
-    # The server decides which ids exist; here they must only fit into a path.
+    # The server checks whether the id exists. Here, it must only fit into a path.
     POOL = /\A[A-Za-z0-9._~-]+\z/
-    # A number in the API's form: ten digits without country code if that is 1, else E.164 with its
-    # `+`.
+    # A number in the API's format: ten digits if the country code is 1, else E.164 with a `+`.
     NUMBER = /\A(?:[2-9]\d{9}|\+[2-9]\d{6,14})\z/
-    # Names that the API reads itself: as parameters they would replace the key or the visitor.
+    # Names that the API interprets. As parameters, they would replace the key or the visitor.
     RESERVED = %w[ring_pool_key ringwell_visitor].freeze
     # The server's limits for one request.
     ROWS_MAX = 500
@@ -47,7 +46,7 @@ module Ringwell
       freeze
     end
 
-    # The parameters as text, as the server stores them.
+    # The parameters as strings, as the server stores them.
     #
     # @return [Hash{String => String}] frozen
     def params
@@ -58,7 +57,7 @@ module Ringwell
       end.freeze
     end
 
-    # The row in the form that the API reads.
+    # The row in the API's format.
     def as_json(*)
       row = {"api_suffix" => suffix}
       row["request_id"] = request_id unless request_id.nil?
@@ -72,7 +71,7 @@ module Ringwell
 
     private
 
-    # The suffix is in quotes, and contains none.
+    # The suffix is in quotes, and contains no quotes.
     def suffix = @json.split('"', 5)[3]
   end
 end

@@ -1,25 +1,25 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # One HTTP/1.1 answer: reads it from bytes that arrive in pieces, and reports whether its
-  # connection can be reused. Knows nothing of sockets and clocks.
+  # Reads one HTTP/1.1 answer from bytes that arrive in pieces, and reports whether its connection
+  # can be reused. Does not depend on sockets or clocks.
   class Response
-    # More is not an answer of the API: 500 rows with tracking URLs of 8 KiB fit.
+    # An answer of the API is never longer: 500 rows with tracking URLs of 8 KiB fit.
     HEAD_BYTES_MAX = 64 * 1024
     BODY_BYTES_MAX = 5 * 1024 * 1024
 
     # @return [Integer]
     attr_reader :status
-    # @return [Hash{String => String}] names in lower case; the last of equal ones
+    # @return [Hash{String => String}] names in lower case; if a name is repeated, its last value
     attr_reader :headers
     # @return [String] bytes, marked as UTF-8
     attr_reader :body
 
     # Reads one answer.
     #
-    # @yieldparam buffer [String] appends bytes to the buffer; must leave it unchanged at the end of
-    #   the stream
-    # @raise [ProtocolError, ConnectionLost], and what the block raises
+    # @yieldparam buffer [String] the block appends bytes to it, and leaves it unchanged at the end
+    #   of the stream
+    # @raise [ProtocolError, ConnectionLost], and any error of the block
     def initialize(&more)
       @buffer = String.new(capacity: 16_384)
       @more = more
@@ -94,7 +94,7 @@ module Ringwell
       body
     end
 
-    # Without a length, the body ends with the connection.
+    # If there is no length, the body ends when the connection ends.
     def read_to_the_end
       @reusable = false
       too_long(@buffer.bytesize) while add

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # Caches the common parts of a source's rows: the keys of its pools, and JSON that is written
-  # once: the start of a row and the names of parameters.
+  # Caches the common parts of a source's rows: the keys of its pools, and JSON that is written only
+  # once, namely the start of a row and the names of parameters.
   class Rows
-    # The most starts and names that are kept.
+    # The maximum number of cached starts, and of cached names.
     KEPT_MAX = 10_000
 
     # @param keys [Hash{String => String}] by pool
@@ -21,7 +21,7 @@ module Ringwell
     # @return [Hash{String, Symbol => String}] see {#name}
     attr_reader :names
 
-    # A row's pool, key and start, all frozen. Created anew; {#heads} keeps them.
+    # A row's pool, key and start, all frozen. Each call creates them again; {#heads} caches them.
     #
     # @return [Array(String, String, String)]
     # @raise [ArgumentError] names the part that cannot be sent
@@ -34,10 +34,10 @@ module Ringwell
       head
     end
 
-    # A parameter's name, with the JSON around it. Created anew; {#names} keeps them.
+    # A parameter's name, with the JSON around it. Each call creates it again; {#names} caches it.
     #
     # @return [String] frozen
-    # @raise [ArgumentError] the API reads a parameter of this name itself
+    # @raise [ArgumentError] the name is one of {Request::RESERVED}
     def name(name)
       text = name.to_s
       Request::RESERVED.include?(text) and

@@ -4,8 +4,8 @@ require "rspec/core"
 require "rspec/expectations"
 require_relative "testing"
 
-# For RSpec. `require "ringwell/rspec"` is enough: each example begins with a fresh {Ringwell::Fake}
-# as {Ringwell.client}; `ringwell` returns it.
+# Helpers for RSpec. Only `require "ringwell/rspec"` is needed: each example begins with a fresh
+# {Ringwell::Fake} as {Ringwell.client}, which `ringwell` returns.
 #
 #     expect { visit "/?campaign=autos" }.to show_ringwell_number("42").with(m1: "autos")
 RSpec.configure do |config|

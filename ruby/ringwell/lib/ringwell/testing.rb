@@ -3,11 +3,11 @@
 require_relative "fake"
 
 module Ringwell
-  # Common to the helpers for minitest and RSpec: a {Fake} as {Ringwell.client}, fresh for each
-  # test.
+  # The common part of the helpers for minitest and RSpec: a fresh {Fake} as {Ringwell.client} for
+  # each test.
   module Testing
-    # The source of numbers in tests: {Ringwell.client}, if it is a fake, else a fake in its place.
-    # A fake with numbers for any pool.
+    # The fake of the current test: {Ringwell.client} if that is a fake, else a new fake that
+    # replaces it and accepts any pool.
     #
     # @return [Fake]
     def ringwell
@@ -35,10 +35,10 @@ module Ringwell
     def self.fake? = Ringwell.client?.is_a?(Fake)
     private_class_method :fake?
 
-    # The numbers that were allocated to one visitor alone.
+    # The numbers that were each allocated to a single visitor.
     #
-    # @param pool [String, Integer, nil] of one pool only
-    # @param params [Hash] which the number's parameters must include
+    # @param pool [String, Integer, nil] only of this pool; nil for any
+    # @param params [Hash] parameters that the allocation must include
     # @return [Array<Hash>] entries of {Fake#history}
     def self.shown(pool, params)
       wanted = params.to_h { |name, value| [name.to_s, value.to_s] }

@@ -1,16 +1,17 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # Base class of the values: deeply frozen, compared by their fields, created by keywords only.
+  # The base class of values, which are deeply frozen, compared by their fields, and created only
+  # with keywords.
   #
-  # Ruby itself reports a missing or unknown keyword, because each value writes out its
-  # `initialize`. `Data` would do most of this, but came with Ruby 3.2.
+  # Each value defines its own `initialize`, so Ruby itself reports a missing or unknown keyword.
+  # `Data` would do most of this, but exists only since Ruby 3.2.
   class Value
     class << self
       # @return [Array<Symbol>] in the order of {#to_h}
       attr_reader :fields
 
-      # Deep copies, frozen, so that the caller's own objects stay unchanged.
+      # Returns a deep, frozen copy, so that the caller's own objects stay unchanged.
       def copy(object)
         case object
         when String then object.frozen? ? object : object.dup.freeze
@@ -30,7 +31,7 @@ module Ringwell
       end
     end
 
-    # A copy with other values in some fields, checked like a new object.
+    # Returns a copy with other values in some fields. It is checked like a new object.
     def with(**changes) = self.class.new(**to_h, **changes)
 
     def to_h = self.class.fields.to_h { |name| [name, public_send(name)] }

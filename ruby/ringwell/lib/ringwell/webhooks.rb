@@ -12,13 +12,13 @@ module Ringwell
   #       hooks.on("call.completed") { |event| OutcomeJob.perform_later(event.data["id"]) }
   #     } => "/ringwell/webhooks"
   #
-  # Verified by Standard Webhooks 1.0. A server sends each event at least once, and repeats it until
-  # the answer is 2xx: a repeated event is answered without calling a handler. Handlers should be
-  # quick, because the sender waits for 15 s; do long work in a job.
+  # Requests are verified according to Standard Webhooks 1.0. A server sends each event at least
+  # once, and repeats it until the answer is 2xx. A repeated event is answered, but no handler is
+  # called. Handlers should be quick, because the sender waits for 15 s; do long work in a job.
   #
   # | answer | when |
   # |---|---|
-  # | 204 | it was handled, was seen before, or has no handler for its type |
+  # | 204 | the event was handled, was seen before, or has no handler for its type |
   # | 400 | headers are missing, or the body is not an event |
   # | 401 | the signature or its time is wrong |
   # | 410 | a handler raised {Gone}: the server sends nothing more |
@@ -28,7 +28,7 @@ module Ringwell
     # Raised by a handler to refuse further events.
     class Gone < Error; end
 
-    # Longer than any event.
+    # No event is longer.
     BODY_BYTES_MAX = 256 * 1024
 
     # @param secrets [String, Array<String>] "whsec_…"; two during a change of secrets
@@ -75,8 +75,8 @@ module Ringwell
 
     private
 
-    # A middleware that parses forms may already have read the input to its end: Rack 3 leaves it
-    # there.
+    # A middleware that parses forms may already have read the input to its end, and Rack 3 does not
+    # rewind it.
     def read(input)
       return "" unless input
 
@@ -93,7 +93,7 @@ module Ringwell
         answer(204)
       rescue Gone
         answer(410, "no more of these, please")
-      rescue Exception # rubocop:disable Lint/RescueException -- whatever it was, it was not handled
+      rescue Exception # rubocop:disable Lint/RescueException -- the event was not handled
         @seen.delete(event.id)
         raise
       end

@@ -7,7 +7,7 @@ require "ringwell/engine"
 
 KEY = ENV.fetch("RING_POOL_KEY")
 CLIENT = Ringwell::Client.new(ENV.fetch("RING_POOL_SERVER"), deadline: 10)
-# It has connections when the workers are forked.
+# The client has open connections when the workers are forked.
 Array.new(8) { Thread.new { CLIENT.allocate("42", key: KEY) } }.each(&:join)
 PARENTS = Ringwell::Engine.open(durability: :memory,
   ring_pools: [{id: 42, key: KEY, numbers: ["8885550301-8885550350"]}])

@@ -2,15 +2,17 @@
 
 require "coverage"
 
-# Fails the run if coverage of lib/'s lines and branches is below this; lists the uncovered ones.
+# Measures the coverage of lib/'s lines and branches, lists those that are not covered, and fails
+# the run if coverage is too low.
 module Covered
-  # A few lines handle races that do not occur in every run.
+  # Not 100, because a few lines handle races that do not occur in every run.
   PERCENT_MIN = 99.7
   LIB = File.expand_path("../../lib", __dir__)
 
   def self.start = Coverage.start(lines: true, branches: true)
 
-  # @return [Hash{String => Integer}] how often each line and branch of lib/ ran in this process
+  # @return [Hash{String => Integer}] the number of times that each line and branch of lib/ ran in
+  #   this process
   def self.result
     ours = Coverage.result.select { |file, _| file.start_with?("#{LIB}/") }
     ours.sort.flat_map { |file, result|
@@ -19,7 +21,7 @@ module Covered
   end
 
   # @param results [Array<Hash>] of all processes
-  # @return [Boolean] whether it is enough
+  # @return [Boolean] whether the coverage is high enough
   def self.report(results)
     counts = results.reduce { |one, other| one.merge(other) { |_, a, b| a + b } }
     missed = counts.select { |_, count| count.zero? }.keys

@@ -7,7 +7,7 @@ rescue LoadError
   # Only our own scheduler is available.
 end
 
-# Runs the same linear code in plain threads, and in fibers of every available scheduler.
+# Runs the same sequential code in plain threads, and in fibers of every available scheduler.
 module Modes
   ALL = [:threads, :small_scheduler, *(:async if defined?(Async))].freeze
 

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# Makes servers print nothing, depending on their version.
+# Makes servers print nothing, whatever their version.
 module Quiet
-  # The second argument of Puma::Server.new: before Puma 6, events write logs; later nothing does.
+  # The second argument of Puma::Server.new. Before Puma 6, events write the logs.
   def self.puma
     require "puma"
     require "puma/events"

@@ -1,10 +1,11 @@
 # frozen_string_literal: true
 
-# The examples of README.md, in order, in one binding. Lines with `# => value` must have that value.
+# Runs the examples of README.md, in order, in one binding. Lines with `# => value` must have that
+# value.
 #
-# As a program, `ruby readme.rb README URL` runs them with the installed gem.
+# As a program, `ruby readme.rb README URL` runs the examples with the installed gem.
 class Readme
-  # An example with another result than documented.
+  # The result of an example differs from the documented result.
   class Wrong < StandardError; end
 
   # @return [Array<String>] the examples
@@ -19,7 +20,7 @@ class Readme
     @place = TOPLEVEL_BINDING.dup
   end
 
-  # @return [Integer] the count of values compared
+  # @return [Integer] the number of compared values
   # @raise [Wrong]
   def run
     checked = blocks.sum { |block| block.start_with?("begin") ? whole(block) : lines(block) }
@@ -42,7 +43,7 @@ class Readme
     count
   end
 
-  # A statement over several lines has the value of the marked line.
+  # Runs a statement over several lines, which must have the value of the marked line.
   def whole(block)
     compare(block[/# => (.*)$/, 1], block)
     1

@@ -32,7 +32,8 @@ class Server
     end
   end
 
-  # @return [Integer] the port; the program's process; the process that started it
+  # @return [Integer] the port; the id of the program's process; the id of the process that started
+  #   it
   attr_reader :port, :pid, :parent
 
   # @param pools [String] the TOML of the ring pools
@@ -48,8 +49,8 @@ class Server
       start(environment)
       wait
     rescue PortTaken
-      # By another server of these tests, in the meantime. Without the exception its answers would
-      # be mistaken for those of this server.
+      # Another server of these tests has taken the port in the meantime. Without the exception, its
+      # answers would be mistaken for those of this server.
       retry unless port
       raise
     end
@@ -62,15 +63,15 @@ class Server
   # The arguments of the program.
   def command = ["serve", "--config", "#{@files}/ringwell.toml"]
 
-  # Kills it, like a crash.
+  # Kills the server, like a crash.
   def stop
     signal(:KILL)
     Process.wait(@pid)
     FileUtils.rm_rf(@files)
   end
 
-  # Stops it in the middle of its work, and waits until it has stopped: before that it may still
-  # answer.
+  # Suspends the server in the middle of its work, and waits until it is suspended: until then, it
+  # may still answer.
   def halt
     signal(:STOP)
     Process.wait(@pid, Process::WUNTRACED)
@@ -104,7 +105,7 @@ class Server
     TOML
   end
 
-  # Only this server has this socket, and by then it also listens on its port.
+  # Connects to the socket, which belongs only to this server. The server opens its port first.
   def knock = UNIXSocket.new("#{@files}/socket").close
 
   def signal(name) = Process.kill(name, @pid)

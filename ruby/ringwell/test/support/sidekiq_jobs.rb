@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Jobs of an application, loaded by Sidekiq. As soon as it has started, they are queued: the outcome
-# of a call three times, and 40 jobs that request a number.
+# The jobs of an application, loaded by Sidekiq. As soon as Sidekiq has started, they are queued:
+# three jobs with the outcome of the same call, and 40 jobs that request a number.
 require "active_job"
 require "sidekiq"
 require "ringwell"
@@ -14,7 +14,7 @@ Ringwell.client = Ringwell::Rails.settings.client
 ActiveJob::Base.queue_adapter = :sidekiq
 ActiveJob::Base.logger = Logger.new(File::NULL)
 
-# Requests a number and writes it down.
+# Requests a number, and writes it to a file.
 class NumberJob < ActiveJob::Base
   def perform
     number = Ringwell.client.allocate("42", key: ENV.fetch("RING_POOL_KEY")).number

@@ -4,8 +4,8 @@ require "socket"
 require "json"
 
 # A server with any behaviour that a test needs, including faulty behaviour. The block receives each
-# request: its body, its number on this server, the number of its connection, and the socket; it
-# returns the bytes to send, :close, or :hang.
+# request: its body, its number on this server, the number of its connection, and the socket. The
+# block returns the bytes to send, :close, or :hang.
 class StubServer
   Request = Struct.new(:head, :body, :number, :connection, :socket)
 
@@ -22,7 +22,7 @@ class StubServer
 
   def url = "http://127.0.0.1:#{@listener.addr[1]}"
 
-  # An answer with a number for each row of a batch, after this many seconds.
+  # Starts a server that answers a batch with a number for each row, after this many seconds.
   def self.numbers(after: 0)
     new do |request|
       sleep after if after.positive?

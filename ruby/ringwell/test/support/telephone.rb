@@ -3,7 +3,7 @@
 require "digest"
 require "net/http"
 
-# A real server that accepts reports of calls, and the provider that sends them: for test classes.
+# For test classes: a real server that accepts reports of calls, and a provider that sends them.
 module Telephone
   TOKEN = "a-token-of-the-tests"
   SECRET = "a-secret-of-the-provider-0123456789"
@@ -16,7 +16,7 @@ module Telephone
     server(pool, settings: "#{calls}#{more}", files: {"main.secret" => SECRET})
   end
 
-  # Reports an event of the call "a1", like a switch.
+  # Reports an event of the call "a1", like a telephone switch.
   def report(**fields)
     body = JSON.generate({call_id: "a1", at: Time.now.utc.strftime("%FT%T.%LZ"), **fields})
     answer = Net::HTTP.post(URI("http://127.0.0.1:#{@phone}/t/main/events"), body,
@@ -24,7 +24,7 @@ module Telephone
     assert_equal "200", answer.code, answer.body
   end
 
-  # The answer of the server's management.
+  # Returns the answer of the server's management address.
   def ask(server, path, body = nil)
     uri = URI("#{server.url}#{path}")
     headers = {"content-type" => "application/json", "authorization" => "Bearer #{TOKEN}"}

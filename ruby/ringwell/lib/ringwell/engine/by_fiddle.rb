@@ -6,12 +6,13 @@ module Ringwell
   class Engine
     # The functions of the engine's library, called through Ruby's standard library.
     #
-    # All code that handles pointers is here. Has the methods of the shim in C (ext/shim/shim.c),
-    # which does the same faster. {Library.refuse} explains each status other than 0.
+    # All code that handles pointers is here. The shim in C (ext/shim/shim.c) has the same methods
+    # and is faster. {Library.refuse} explains each status other than 0.
     class ByFiddle
-      # Three words that the library fills and clears: the address, length and capacity of its
-      # bytes. Each call has its own. Not a copy of a constant: `dup` copies on write, and the
-      # library writes without Ruby's knowledge, so all threads would share one buffer.
+      # The size of three words that the library fills and clears: the address, length and capacity
+      # of its bytes. Each call creates its own buffer. A copy of a constant would be wrong, because
+      # `dup` copies on write: Ruby cannot detect the library's writes, so all threads would share
+      # one buffer.
       BYTES_SIZE = 3 * Fiddle::SIZEOF_VOIDP
       HANDLE = -Fiddle::TYPE_LONG_LONG
       TEXT = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T].freeze
@@ -19,7 +20,7 @@ module Ringwell
 
       # @param path [String] the library
       # @param release_gvl [Boolean] whether `bulk` releases the GVL
-      # @raise [LoadError] it is not an engine
+      # @raise [LoadError] the library is not an engine
       def initialize(path, release_gvl)
         @dl = Fiddle.dlopen(path)
         @release_gvl = release_gvl
@@ -47,14 +48,14 @@ module Ringwell
       # @param key [String, nil] the idempotency key
       # @return [String] the bytes of the answer
       def bulk(handle, body, key, milliseconds)
-        # Without the GVL another thread might change it during the call.
+        # Without the GVL, another thread might change the body during the call.
         body = body.dup if @release_gvl
         said do |out|
           @bulk.call(handle, body, body.bytesize, key, key ? key.bytesize : 0, milliseconds, out)
         end
       end
 
-      # @return [String] the bytes of the answer, as for the three below
+      # @return [String] the bytes of the answer, like the three methods below
       def status(handle) = said { |out| @status.call(handle, out) }
 
       def flush(handle) = said { |out| @flush.call(handle, out) }
@@ -72,14 +73,14 @@ module Ringwell
       # Methods that wait for the disk release the GVL.
       def task(name, need_gvl: false) = function(name, [HANDLE, Fiddle::TYPE_VOIDP], need_gvl:)
 
-      # The bytes that a call has written, if its status is 0.
+      # Returns the bytes that a call has written, if its status is 0.
       def said
         out = "\0" * BYTES_SIZE
         status = yield out
         bytes = text(*out.unpack("JJ"))
         status.zero? ? bytes : Library.refuse(status, bytes)
       ensure
-        # Until it is used it is empty, and freeing it does nothing.
+        # If the call has written nothing, the buffer is empty, and freeing it does nothing.
         @free.call(out)
       end
 

@@ -7,8 +7,8 @@ module Ringwell
     # The engine's library: finds it, chooses the driver, and explains its statuses.
     #
     # Two drivers with the same methods call it: the shim in C if it was compiled, else {ByFiddle}.
-    # A call of microseconds keeps the GVL: a released GVL would come back only after another
-    # thread's time slice, 100 ms. Calls that wait longer for the disk release it.
+    # A call that takes microseconds keeps the GVL, because to get it back, the call might wait for
+    # another thread's time slice of 100 ms. Calls that wait for the disk release it.
     class Library
       ABI_VERSION = 1
 
@@ -16,7 +16,7 @@ module Ringwell
       PANICKED = -3
 
       class << self
-        # The library: RINGWELL_EMBED, the one that came with the gem or was compiled during
+        # The path of the library: RINGWELL_EMBED, the library in the gem or compiled during
         # installation, or cargo's build in the repository.
         #
         # @raise [ConfigError] there is none
@@ -32,7 +32,7 @@ module Ringwell
                              "lib#{NAME}"
         end
 
-        # The driver: the shim, if it was compiled for this Ruby.
+        # The best driver: the shim, if it was compiled for this Ruby.
         #
         # @return [Symbol] :shim or :fiddle
         def driver(ruby = RbConfig::CONFIG["ruby_version"])
@@ -65,14 +65,14 @@ module Ringwell
         end
       end
 
-      # @return [String] the file
+      # @return [String] the library's path
       attr_reader :path
 
       # @return [Symbol] :shim or :fiddle
       attr_reader :driver
 
       # @param release_gvl [Boolean] whether `bulk` releases the GVL too
-      # @param driver [Symbol, nil] :shim or :fiddle; by default the best one
+      # @param driver [Symbol, nil] :shim or :fiddle; by default, the best one
       def initialize(path = Library.path, release_gvl: false, driver: nil)
         @path = path
         @driver = driver || Library.driver
@@ -82,8 +82,8 @@ module Ringwell
         raise AbiMismatch, "#{path} is not an engine: #{error.message}"
       end
 
-      # @param version [Integer] of the library
-      # @raise [AbiMismatch] unless it is the gem's
+      # @param version [Integer] the library's version
+      # @raise [AbiMismatch] if the version differs from the gem's
       def check(version)
         version == ABI_VERSION or
           raise AbiMismatch, "#{path} has version #{version} of the interface, this gem needs " \

@@ -3,38 +3,38 @@
 module Ringwell
   # The published API in any Rack server.
   module Rack
-    # A response: status, headers, body. Owns the texts and forms of the API's own errors and of the
-    # single allocation; they equal the server's, byte for byte (fixtures/api).
+    # A response: status, headers, body. Writes the API's own errors and the single allocation.
+    # These equal the server's, byte for byte (fixtures/api).
     class Answer
       JSON_TYPE = "application/json"
       XML = %(<?xml version="1.0" encoding="UTF-8"?>\n)
       TYPES = {"json" => JSON_TYPE, "xml" => "application/xml", "csv" => "text/csv"}.freeze
-      # Statuses of a single allocation without a number; every class that is not listed is a fault.
+      # Statuses of a single allocation without a number. Any other class is a fault.
       STATUSES = {"InvalidKey" => 401, "InvalidInput" => 403, "PoolExhausted" => 503,
                    "ServiceUnavailable" => 503}.freeze
 
       class << self
-        # The bytes of a batch's answer.
+        # The response with a batch's answer.
         def batch(body) = new(200, JSON_TYPE, body)
 
-        # The methods that a path allows.
+        # The response that lists the methods that a path allows.
         def allowed(allow) = new(204, nil, nil, allow:)
 
         # The response to HEAD for a single allocation.
         def head(format) = new(200, TYPES.fetch(format), "")
 
-        # A request refused as a whole.
+        # The response to a request that is refused as a whole.
         def refused(status, error_class, message, **headers)
           errors = {"errors" => {"invalid_data" => message, "class" => error_class}}
           new(status, JSON_TYPE, JSON.generate(errors), **headers)
         end
 
-        # Something went wrong within the process. The log has its handle.
+        # The response after a fault in the process. The handle is also in the log.
         def fault(handle) = refused(500, "InternalServiceError", "refer to error handle #{handle}")
 
-        # A row of a batch in the form of a single allocation.
+        # A row of a batch in the format of a single allocation.
         #
-        # @param row [Hash] as the API writes it
+        # @param row [Hash] in the API's format
         # @param format [String] "json", "xml" or "csv"
         def single(row, format)
           return failed(row["error_class"], row["message"], format) if row.key?("error_class")
@@ -75,7 +75,7 @@ module Ringwell
           "#{XML}<Error><Class>#{error_class}</Class><Message>#{xml(message)}</Message></Error>\n"
         end
 
-        # XML 1.0 excludes control characters except line feed and tab, and the last two characters.
+        # XML 1.0 excludes U+FFFE, U+FFFF, and control characters except line feed and tab.
         def xml(text)
           text.gsub("&", "&amp;").gsub("<", "&lt;").gsub(">", "&gt;")
             .gsub(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\ufffe\uffff]/, "\ufffd")
@@ -94,9 +94,9 @@ module Ringwell
         @body = body
       end
 
-      # In the form that Rack expects.
+      # The response in the form that Rack expects.
       #
-      # @param seconds [Float] the time that it took
+      # @param seconds [Float] the time that the request took
       # @param head [Boolean] whether only the head was requested
       def to_a(seconds, head: false)
         milliseconds = seconds * 1000

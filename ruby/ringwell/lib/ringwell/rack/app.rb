@@ -6,18 +6,18 @@ module Ringwell
     #
     #     run Ringwell::Rack::App.new(Ringwell::Client.new("unix:/run/ringwell.sock"))
     #
-    # Its backend is any object with `bulk(body) -> body`: it takes the bytes of a batch, returns
-    # the bytes of its answer, and raises refusals as {ServerError}. Paths, methods, limits and the
-    # single allocation are handled here; the backend alone interprets rows.
+    # Its backend is any object with `bulk(body) -> body`, which takes the bytes of a batch, returns
+    # the bytes of its answer, and raises refusals as {ServerError}. The application handles paths,
+    # methods, limits and the single allocation; only the backend interprets rows.
     #
-    # No exception of the backend escapes, and none ends the process.
+    # The application rescues all errors of the backend, so that none ends the process.
     class App
-      # The longest body that is read, as in the server.
+      # The maximum length of a body, as in the server.
       BODY_BYTES = 1024 * 1024
-      # The longest path and query.
+      # The maximum length of path and query together.
       URI_BYTES = 8 * 1024
 
-      # The answer to `GET` without a date.
+      # The paths of the status, which contain no date.
       STATUS = %w[/status /readyz].freeze
 
       BULK_METHODS = "POST, OPTIONS"
@@ -27,7 +27,7 @@ module Ringwell
       SINGLE = %r{\Aring_pools/(?<pool>[^/]*)/allocate_number\.(?<format>json|xml|csv)\z}i
 
       # @param backend [#bulk] a {Client}, a {Fake}, or an engine in the process
-      # @param body_bytes [Integer] the longest body of a request
+      # @param body_bytes [Integer] the maximum length of a request's body
       # @param bulk_only [Boolean] whether the single allocation is refused
       def initialize(backend, body_bytes: BODY_BYTES, bulk_only: false)
         @backend = backend
@@ -74,7 +74,7 @@ module Ringwell
         single(env, path, parts[:pool], parts[:format].downcase)
       end
 
-      # Also for proxies and clients that request the server's `/readyz`.
+      # Also answers proxies and clients that request the server's `/readyz`.
       def status(env)
         return wrong_method("GET") unless %w[GET HEAD].include?(env["REQUEST_METHOD"])
         return Answer.refused(503, "ServiceUnavailable", "draining") if @draining
@@ -102,8 +102,8 @@ module Ringwell
         Answer.batch(@backend.bulk(body, **terms(env)))
       end
 
-      # One byte more than allowed is enough to detect the excess. A middleware that parses forms
-      # may already have read the input to its end: Rack 3 leaves it there.
+      # Reads one byte more than allowed, to detect a body that is too long. A middleware that
+      # parses forms may already have read the input to its end, and Rack 3 does not rewind it.
       def read_body(input, length)
         return if length.to_i > @body_bytes
         return "" unless input
@@ -119,7 +119,7 @@ module Ringwell
           "middleware in front of this one has read it")
       end
 
-      # Passes keywords only for headers that were sent: a backend may lack them.
+      # Passes keywords only for headers that were sent, because a backend may not accept them.
       def terms(env)
         terms = {}
         once = env["HTTP_IDEMPOTENCY_KEY"].to_s
@@ -129,15 +129,15 @@ module Ringwell
         terms
       end
 
-      # A client may shorten our deadline, never extend it.
+      # A client may shorten our deadline, but never extend it.
       def sooner(milliseconds)
         [[milliseconds, 1].max / 1000.0, *@backend.deadline].min
       end
 
-      # A batch of one row, with another form of answer.
+      # Sends a batch of one row, and answers in another format.
       def single(env, path, pool, format)
         return Answer.allowed(SINGLE_METHODS) if env["REQUEST_METHOD"] == "OPTIONS"
-        # The headers of a GET, without using up a number.
+        # Returns the headers of a GET, but does not use up a number.
         return Answer.head(format) if env["REQUEST_METHOD"] == "HEAD"
         return wrong_method(SINGLE_METHODS) unless env["REQUEST_METHOD"] == "GET"
 
@@ -157,14 +157,14 @@ module Ringwell
         Answer.single(JSON.parse(answer).fetch("responses").first, format)
       end
 
-      # Within a batch such a pool would be a malformed row. Here it is a pool that does not exist.
+      # In a batch, such a pool would be a malformed row. Here, it is a pool that does not exist.
       def unknown_pool(pool, query, format)
         key = query.scan(/(?:\A|&)ring_pool_key=([^&]*)/).last.to_a.first.to_s
         message = "API Key '#{CGI.unescape(key, "UTF-8")}' is not valid for resource '#{pool}'"
         Answer.failed("InvalidKey", message, format)
       end
 
-      # JSON accepts only UTF-8; escaped bytes mean the same.
+      # Escapes bytes, because JSON accepts only UTF-8. Escaped bytes have the same meaning.
       def printable(query)
         query.b.gsub(/[^\x21-\x7e]/n) { |byte| format("%%%02X", byte.ord) }.force_encoding("UTF-8")
       end
@@ -185,7 +185,7 @@ module Ringwell
         Answer.refused(503, "ServiceUnavailable", error.message, "retry-after": "1")
       end
 
-      # Logged once, under the handle in the answer.
+      # Logs the error once, with the handle that is in the answer.
       def fault(env, error)
         handle = rand(1_000_000_000..2_000_000_000)
         what = "#{error.class}: #{error.message} (#{error.backtrace&.first})"

@@ -6,12 +6,13 @@ module Ringwell
     #
     #     use Ringwell::Rack::Middleware, client
     #
-    # Answers the paths of the API itself, and passes everything else on unchanged.
+    # Answers the paths of the API, and passes all other requests on unchanged.
     class Middleware
       OWN = %r{\A/api/[^/]+/(?:bulk\.json|ring_pools/[^/]*/allocate_number\.[^/]+)\z}
 
       # @param app [#call] the next application
-      # @param backend [#bulk] see {App}, also for the options
+      # @param backend [#bulk] see {App}
+      # @param options [Hash] see {App#initialize}
       def initialize(app, backend, **options)
         @app = app
         @api = App.new(backend, **options)

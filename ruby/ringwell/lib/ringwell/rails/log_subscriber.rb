@@ -6,7 +6,7 @@ module Ringwell
   module Rails
     # Writes the events of clients to the application's log, without keys, numbers or parameters.
     class LogSubscriber < ActiveSupport::LogSubscriber
-      # One line per batch: a warning if there was no answer.
+      # Writes one line per batch, as a warning if there was no answer.
       def bulk(event)
         payload = event.payload
         rows = payload[:rows] ? "#{payload[:rows]} rows" : "#{payload[:bytes]} bytes"

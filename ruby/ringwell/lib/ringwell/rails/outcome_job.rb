@@ -9,14 +9,15 @@ module Ringwell
   #     Ringwell::OutcomeJob.perform_later(call_id, type: "sale", value: "129.50", currency: "EUR",
   #                                                 external_id: order.number)
   #
-  # Tried ten times over about an hour while the server is unreachable or fails. However often it
-  # runs, the outcome is recorded once: without an `external_id`, the job's id identifies it. A
-  # refusal by the server fails at once. Needs `management:` in config/ringwell.yml.
+  # While the server is unreachable or fails, the job is tried ten times over about an hour. However
+  # often it runs, the outcome is recorded once: without an `external_id`, the job's id identifies
+  # the outcome. If the server refuses the outcome, the job fails at once. Needs `management:` in
+  # config/ringwell.yml.
   class OutcomeJob < ActiveJob::Base
     ATTEMPTS = 10
     private_constant :ATTEMPTS
 
-    # A fault of the server, as opposed to one of the request.
+    # The server failed, as opposed to refusing the request.
     class Retryable < Error; end
 
     queue_as :default

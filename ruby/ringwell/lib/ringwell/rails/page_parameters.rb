@@ -2,14 +2,15 @@
 
 module Ringwell
   module Rails
-    # Makes the parameters of a visitor's URL safe to send: a visitor may write anything there, and
-    # must still get a page and a number.
+    # Makes the parameters of a visitor's URL safe to send. A URL may contain anything, and its
+    # visitor must still get a page and a number.
     module PageParameters
-      # The rest is cut off; a whole row may have 8 KiB, and escaping turns one byte into three.
+      # Longer names and values are cut off. A whole row may have 8 KiB, and escaping turns one byte
+      # into three.
       NAME_BYTES_MAX = 64
       VALUE_BYTES_MAX = 512
       QUERY_BYTES_MAX = 6 * 1024
-      # The longest id that the server stores.
+      # The maximum length of an id that the server stores.
       VISITOR_BYTES_MAX = 128
 
       class << self

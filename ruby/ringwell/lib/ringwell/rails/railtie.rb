@@ -8,10 +8,10 @@ module Ringwell
     # Creates {Ringwell.client} from config/ringwell.yml, adds the helpers to all views, and logs
     # the client's events.
     #
-    # The client needs no call after a fork: it detects the new process.
+    # Nothing needs to be called after a fork, because the client detects the new process.
     #
     # `config.ringwell.serve_api = true` in config/application.rb serves the published API beside
-    # the pages, in front of all other middleware, because some of them read the body of forms, and
+    # the pages, in front of all other middleware, because some middleware reads form bodies, and
     # `curl -d` sends forms. A hash sets options of {Rack::App}.
     class Railtie < ::Rails::Railtie
       config.ringwell = ActiveSupport::OrderedOptions.new
@@ -28,7 +28,7 @@ module Ringwell
         ActiveSupport.on_load(:action_view) { include ViewHelper, SnippetHelper }
       end
 
-      # Late, because it loads ActiveJob, which reads its settings at that time.
+      # Runs late, because it loads ActiveJob, which reads its settings when it is loaded.
       config.after_initialize do
         defined?(::ActiveJob::Railtie) && require_relative("outcome_job")
       end

@@ -6,11 +6,11 @@ module Ringwell
     module Settings
       FILE = "config/ringwell.yml"
 
-      # The settings of the application: a {Fake} in development and test, unless the file has a
-      # section for them.
+      # Reads the application's settings. In development and test, they are those of a {Fake},
+      # unless the file has a section for that environment.
       #
       # @return [Config, nil] nil without a file
-      # @raise [ConfigError] the section is missing or wrong
+      # @raise [ConfigError] the section is missing or invalid
       def self.read(app)
         return unless app.root.join(FILE).exist?
 
@@ -38,7 +38,8 @@ module Ringwell
       end
     end
 
-    # {Ringwell.client} as the backend of a {Rack::App} that is created earlier or lives longer.
+    # Passes batches to the current {Ringwell.client}. The backend of a {Rack::App} that may be
+    # created before the client, or outlive it.
     class DefaultClient
       # See {Allocator#bulk}.
       def bulk(...) = Ringwell.client.bulk(...)

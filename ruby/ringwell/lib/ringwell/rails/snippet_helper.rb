@@ -2,18 +2,18 @@
 
 module Ringwell
   module Rails
-    # For layouts: `<%= ringwell_snippet_tag %>` in the head of a page.
+    # A helper for layouts: `<%= ringwell_snippet_tag %>` in the head of a page.
     module SnippetHelper
-      # The server's script, which puts each visitor's number into a page in the browser. It does
-      # not need {#ringwell_number}, and caches may keep the page.
+      # The tag of the server's script, which puts each visitor's number into a page in the browser.
+      # The page does not need {#ringwell_number}, and may be cached.
       #
-      # With settings, `snippet: { url: "https://calls.example", site: "pk_…" }` in config/ringwell.yml,
-      # it needs no arguments. Without settings, as in tests, it is empty.
+      # If config/ringwell.yml has `snippet: { url: "https://calls.example", site: "pk_…" }`, no
+      # arguments are needed. Without settings, as in tests, the tag is empty.
       #
       # @param site [String, nil] the site's public key
       # @param url [String, nil] the server's address for browsers
-      # @param integrity [String, nil] "sha384-…", printed by `ringwell snippet`: then the file has
-      #   its hash in its name, given by `file`
+      # @param integrity [String, nil] "sha384-…", printed by `ringwell snippet`; pass the file name
+      #   that contains this hash as `file`
       # @param file [String] the script's name on the server
       # @param options [Hash] more attributes of the tag
       # @return [String] safe HTML

@@ -5,23 +5,23 @@ require_relative "page_parameters"
 module Ringwell
   # The gem in a Rails application.
   module Rails
-    # For views: `<%= ringwell_number "42", params: { m1: params[:campaign] } %>`.
+    # A helper for views: `<%= ringwell_number "42", params: { m1: params[:campaign] } %>`.
     module ViewHelper
-      # The key under which a request's numbers are kept. Only the request is the same for all
-      # fragments of a page and different for all others, whether the application uses a thread or a
-      # fiber for each.
+      # The key under which a request's numbers are stored. All fragments of a page share one
+      # request, and no two pages share a request, whether the application uses a thread or a fiber
+      # for each.
       NUMBERS = "ringwell.numbers"
 
-      # The number to show on this page; the same one for the same parameters anywhere on the page.
-      # The first use asks {Ringwell.client}, which takes until its deadline at most: do not hold a
-      # database connection during the call.
+      # The number to show on this page. The same parameters give the same number anywhere on the
+      # page. The first call asks {Ringwell.client}, which takes at most until its deadline: do not
+      # hold a database connection during that time.
       #
       # @param pool [String, Integer] the ring pool's id
       # @param params [Hash, nil] the visitor's context, from any parameters the visitor sent:
       #   values that cannot be stored are omitted or cut, see {PageParameters}
       # @param visitor [String, nil] the same visitor gets the same number, e.g. a cookie's value
-      # @param key [String, nil] the ring pool's key, unless config/ringwell.yml has it
-      # @param overflow [String, nil] its overflow number, likewise
+      # @param key [String, nil] the ring pool's key; may be omitted if config/ringwell.yml has it
+      # @param overflow [String, nil] its overflow number; likewise
       # @return [Allocation] prints as 888-555-0142
       # @raise [Error] see {Allocator#allocate}; if config/ringwell.yml has an overflow number, only
       #   for mistakes of the application

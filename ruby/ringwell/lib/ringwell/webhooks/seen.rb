@@ -4,14 +4,16 @@ module Ringwell
   class Webhooks
     # The ids of events that this process has handled. The oldest ids are removed.
     class Seen
-      # @param most [Integer] the count of ids that are kept
+      # @param most [Integer] the maximum number of stored ids
       def initialize(most: 10_000)
         @most = most
         @ids = {}
         @mutex = Mutex.new
       end
 
-      # @return [Boolean] whether the id is new; it is stored then
+      # Stores the id if it is new.
+      #
+      # @return [Boolean] whether the id is new
       def add?(id)
         @mutex.synchronize do
           return false if @ids.key?(id)
@@ -21,11 +23,11 @@ module Ringwell
         end
       end
 
-      # Forgets an id: its event was not handled after all.
+      # Removes an id whose event was not handled after all.
       def delete(id) = @mutex.synchronize { @ids.delete(id) }
     end
 
-    # The same in a cache that processes share, such as Rails.cache.
+    # The ids of handled events in a cache that processes share, such as Rails.cache.
     class CacheSeen
       # Longer than a server retries: ten attempts take three days.
       KEPT = 7 * 86_400

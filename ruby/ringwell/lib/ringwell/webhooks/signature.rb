@@ -4,17 +4,17 @@ require "openssl"
 
 module Ringwell
   class Webhooks
-    # Signatures of Standard Webhooks 1.0, symmetric: HMAC-SHA256 of id, time and body.
+    # Symmetric signatures of Standard Webhooks 1.0: HMAC-SHA256 of id, time and body.
     # Source: the specification at standardwebhooks.com, "Signature scheme".
     class Signature
       PREFIX = "whsec_"
       VERSION = "v1,"
-      # Bytes of a key that the specification allows.
+      # The lengths of a key, in bytes, that the specification allows.
       KEY_BYTES = 24..64
       # Further signatures are ignored.
       SIGNATURES_MAX = 16
 
-      # @param secrets [String, Array<String>] with prefix or without
+      # @param secrets [String, Array<String>] with or without the prefix
       # @param tolerance [Numeric] seconds
       # @raise [ConfigError]
       def initialize(secrets, tolerance: 300)
@@ -23,7 +23,7 @@ module Ringwell
         @tolerance = tolerance
       end
 
-      # Why a request is not trusted.
+      # The reason why a request is not trusted.
       #
       # @param now [Integer] seconds since 1970
       # @return [String, nil] nil if it is trusted
@@ -35,16 +35,16 @@ module Ringwell
         "no signature is right" unless right?(id, timestamp, signatures, body)
       end
 
-      # Signs like a server; for tests.
+      # Signs a request like a server, for tests.
       #
-      # @return [String] for `webhook-signature`
+      # @return [String] the value of `webhook-signature`
       def self.sign(secret, id, timestamp, body)
         VERSION + digest(key(secret), id, timestamp, body)
       end
 
       # The bytes of a secret.
       #
-      # @raise [ConfigError] it is invalid; the message does not show it
+      # @raise [ConfigError] the secret is invalid; the message does not show it
       def self.key(secret)
         key = secret.to_s.delete_prefix(PREFIX).unpack1("m0")
         KEY_BYTES.cover?(key.bytesize) or raise ArgumentError
@@ -64,7 +64,7 @@ module Ringwell
         given = signatures.split(" ", SIGNATURES_MAX + 1).first(SIGNATURES_MAX)
           .filter_map { |one| one.delete_prefix(VERSION) if one.start_with?(VERSION) }
         wanted = @keys.map { |key| self.class.send(:digest, key, id, timestamp, body) }
-        # Compares with all of them, so that the time reveals nothing.
+        # Makes all comparisons, so that the time reveals nothing.
         wanted.product(given).count { |one, other|
           one.bytesize == other.bytesize && OpenSSL.fixed_length_secure_compare(one, other)
         }.positive?

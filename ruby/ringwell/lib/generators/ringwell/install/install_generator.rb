@@ -5,7 +5,7 @@ require "rails/generators/base"
 module Ringwell
   # Rails finds its generators by this name.
   module Generators
-    # `rails generate ringwell:install` writes config/ringwell.yml, and makes tests begin with a fresh
+    # `rails generate ringwell:install` writes config/ringwell.yml, and gives each test a fresh
     # {Fake}.
     class InstallGenerator < ::Rails::Generators::Base
       desc "Writes config/ringwell.yml, and gives the tests a fake."
