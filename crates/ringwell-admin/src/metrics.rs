@@ -14,7 +14,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
-use ringwell_calls::Waiting;
+use ringwell_calls::{EndpointCounts, Waiting};
 use ringwell_node::{Handle, LinkStats, Reason, ShardStats};
 
 use crate::Dashboard;
@@ -34,8 +34,17 @@ pub(crate) async fn get(
     let mut registry = Registry::with_prefix("ringwell");
     let wall_ahead_ms = node.wall_ahead_ms();
     let (in_trouble, waiting) = (dashboard.in_trouble(), dashboard.waiting_calls());
-    let unsigned = dashboard.unsigned_webhooks();
-    let scrape = Scrape { node, shards, overflowing, in_trouble, waiting, unsigned, wall_ahead_ms };
+    let (unsigned, endpoints) = (dashboard.unsigned_webhooks(), dashboard.endpoints());
+    let scrape = Scrape {
+        node,
+        shards,
+        overflowing,
+        in_trouble,
+        waiting,
+        unsigned,
+        endpoints,
+        wall_ahead_ms,
+    };
     registry.register_collector(Box::new(scrape));
     let mut body = String::new();
     text::encode(&mut body, &registry)
@@ -62,6 +71,8 @@ struct Scrape {
     waiting: Waiting,
     /// See [`Dashboard::unsigned_webhooks`].
     unsigned: u64,
+    /// The counts of the endpoints to which events of calls are sent.
+    endpoints: EndpointCounts,
     /// The time by which the wall clock is ahead of shard time, in milliseconds.
     wall_ahead_ms: i64,
 }
@@ -263,7 +274,17 @@ impl Scrape {
         let help = "Webhooks of providers that were refused because of their signatures";
         let kind = MetricType::Counter;
         let counter = encoder.encode_descriptor("call_webhooks_unsigned", help, None, kind)?;
-        ConstCounter::new(self.unsigned).encode(counter)
+        ConstCounter::new(self.unsigned).encode(counter)?;
+        let EndpointCounts { accepting, failing, disabled } = self.endpoints;
+        let help = "Endpoints to which events of calls are sent";
+        let kind = MetricType::Gauge;
+        let mut family = encoder.encode_descriptor("call_webhook_endpoints", help, None, kind)?;
+        let states = [("accepting", accepting), ("failing", failing), ("disabled", disabled)];
+        for (state, endpoints) in states {
+            let endpoints = i64::try_from(endpoints).unwrap_or(i64::MAX);
+            ConstGauge::new(endpoints).encode(family.encode_family(&[("state", state)])?)?;
+        }
+        Ok(())
     }
 
     fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

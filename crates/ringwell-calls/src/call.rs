@@ -194,7 +194,7 @@ impl Facts {
         let from_end = || {
             let (ended, talk) = (self.ended_ms?, self.talk_seconds?);
             let talk = u64::from(talk) * 1000;
-            (self.end == Some(Outcome::Answered)).then(|| ended.saturating_sub(talk))
+            (self.outcome() == Some(Outcome::Answered)).then(|| ended.saturating_sub(talk))
         };
         self.answered_ms.or_else(from_end).map(|at| Millis(at).max(self.started_at()))
     }

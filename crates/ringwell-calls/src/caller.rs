@@ -83,6 +83,12 @@ impl Caller {
         }
     }
 
+    /// Parses a SIP address, as an operator types it. `None` for any other text.
+    pub(crate) fn of_address(text: &str) -> Option<Self> {
+        let is_sip = text.starts_with("sip:") || text.starts_with("sips:");
+        is_sip.then(|| Self::read(text)).filter(|caller| *caller != Self::Withheld)
+    }
+
     /// The caller's number, if it is known.
     #[must_use]
     pub fn number(&self) -> Option<&str> {

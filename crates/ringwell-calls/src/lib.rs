@@ -33,7 +33,8 @@ pub use attribution::{
 pub use call::{CallEvent, CallState, EventKind, Facts, Outcome};
 pub use caller::Caller;
 pub use log::{
-    CallDetail, CallFilter, CallRow, Cursor, EndpointRow, EventRow, Log, LogError, Waiting,
+    CallDetail, CallFilter, CallRow, Cursor, EndpointCounts, EndpointRow, EventRow, Log, LogError,
+    Waiting,
 };
 pub use route::RoutePlan;
 pub use service::{Decision, Exhausting, IncomingCall, NotStored, Service};

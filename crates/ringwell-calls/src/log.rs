@@ -39,7 +39,8 @@ pub use outcome::{OutcomeCursor, OutcomeFilter, Recorded};
 pub use privacy::{Erased, ErasedAllocation, Removed, Whom, fingerprint};
 pub(crate) use publish::{NewEvent, publish, publish_to};
 pub use query::{
-    CallDetail, CallFilter, Cursor, DeliveryRow, EndpointRow, EventRow, OutcomeRow, TimelineRow,
+    CallDetail, CallFilter, Cursor, DeliveryRow, EndpointCounts, EndpointRow, EventRow, OutcomeRow,
+    TimelineRow,
 };
 pub(crate) use ringing::NO_DESTINATION;
 pub use row::CallRow;

@@ -6,6 +6,7 @@
 
 mod attribute;
 mod blocks;
+mod endpoints;
 mod ends;
 mod pools;
 mod privacy;
@@ -34,7 +35,8 @@ use crate::call::CallEvent;
 use crate::caller::Caller;
 use crate::clock::now;
 use crate::log::{
-    Applied, CallChange, CallRow, Log, ReportedEvent, Submitted, Tap, Waiting, Writer,
+    Applied, CallChange, CallRow, EndpointCounts, Log, ReportedEvent, Submitted, Tap, Waiting,
+    Writer,
 };
 use crate::number::{called, promo_number};
 use crate::provider::{Refusal, Stir};
@@ -98,6 +100,8 @@ struct Inner {
     left_out: AtomicBool,
     /// The count of providers' webhooks that were not signed correctly.
     unsigned: AtomicU64,
+    /// The counts of endpoints of webhooks.
+    endpoints: Mutex<EndpointCounts>,
 }
 
 /// A call, or a report about a call, as received from a provider or a switch.
@@ -183,11 +187,13 @@ impl Service {
             looking: Mutex::default(),
             left_out: AtomicBool::default(),
             unsigned: AtomicU64::default(),
+            endpoints: Mutex::default(),
         };
         let service = Self { inner: Arc::new(inner) };
         tokio::spawn(service.clone().resume());
         tokio::spawn(service.clone().forget());
         tokio::spawn(service.clone().follow_blocks());
+        tokio::spawn(service.clone().follow_endpoints());
         Ok(service)
     }
 

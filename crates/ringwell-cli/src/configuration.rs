@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::ensure;
+use ringwell_calls::webhook::address::Policy;
 use ringwell_config::{CallAccount, Config, DestinationRule, UnknownNumber};
 use ringwell_core::{PoolId, PromoNumber};
 use ringwell_directory::{Directory, RingPool};
@@ -94,6 +95,17 @@ pub(crate) fn warn_of_destinations(config: &Config, pools: &Directory) -> Vec<St
         )
     });
     unknown.into_iter().chain(without).collect()
+}
+
+/// Returns a warning if the program that decides where calls go cannot be reached at its URL.
+pub(crate) fn warn_of_routing(config: &Config) -> Option<String> {
+    let calls = config.calls.as_ref()?;
+    let routing = calls.routing.as_ref()?;
+    let refused = Policy::new(&calls.webhooks).target(&routing.url).err()?;
+    Some(format!(
+        "calls.routing.url: {refused}. The program is never asked, and all calls go to the \
+         configured destinations"
+    ))
 }
 
 /// Lists the first pools. `None` if there are none.

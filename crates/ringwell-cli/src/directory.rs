@@ -27,6 +27,7 @@ use ringwell_node::{RunningNode, step_back};
 use ringwell_store::{Location, Scope, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::timeout;
 
 use self::follow::Follower;
 use self::growth::Grower;
@@ -200,6 +201,12 @@ impl Directory {
         let ring_pools = management::on_data_port(config, management.clone());
         let (listener, router) =
             runtime.block_on(management::open(config, dashboard, Some(management)))?;
+        // Clients may look numbers up as soon as the node serves. If the database does not answer,
+        // the tokens are read later.
+        let read = async { timeout(CLOSE_MAX, follow::read_tokens(&store, &tokens)).await };
+        if !matches!(runtime.block_on(read), Ok(Ok(()))) {
+            tracing::warn!("the tokens in the database cannot be read yet");
+        }
         let dashboard = dashboard.clone();
         let (end, ended) = oneshot::channel();
         let follow = move || {
@@ -230,7 +237,7 @@ impl Directory {
                 }
                 // Closing makes SQLite move all changes into its main file. The wait is limited
                 // because PostgreSQL may not answer.
-                let _ = tokio::time::timeout(CLOSE_MAX, store.close()).await;
+                let _ = timeout(CLOSE_MAX, store.close()).await;
             });
             runtime.shutdown_background();
         };

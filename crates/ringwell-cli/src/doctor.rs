@@ -28,7 +28,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::api_client::{ApiClient, HEALTH_MAX, Url};
 use crate::configuration::{TOKEN_VARIABLE, pools_of};
-use crate::configuration::{pools_in_file, warn_of_destinations};
+use crate::configuration::{pools_in_file, warn_of_destinations, warn_of_routing};
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::faults::{NAME_CONFIG, is_file};
 use crate::flags::durability;
@@ -276,7 +276,8 @@ fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
         findings.note("config", slip);
     }
     let pools = pools_in_file(&config, &directory);
-    for warning in pools.into_iter().flat_map(|pools| warn_of_destinations(&config, pools)) {
+    let of_pools = pools.into_iter().flat_map(|pools| warn_of_destinations(&config, pools));
+    for warning in of_pools.chain(warn_of_routing(&config)) {
         findings.note("calls", warning);
     }
     if let Some(warning) = config.tls.as_ref().and_then(warn_of_validity) {

@@ -18,6 +18,7 @@ use signal_hook::consts::SIGHUP;
 use crate::calls::Running;
 use crate::configuration::{
     TOKEN_VARIABLE, has_no_journals_in_files, pools_in_file, pools_of, warn_of_destinations,
+    warn_of_routing,
 };
 use crate::directory::Following;
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
@@ -242,6 +243,7 @@ fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
 fn warnings(config: &Config, directory: &Directory, pools: Option<&Directory>) -> Vec<String> {
     let mut found = warn_of_sites(&config.sites, directory);
     found.extend(pools.into_iter().flat_map(|pools| warn_of_destinations(config, pools)));
+    found.extend(warn_of_routing(config));
     found.extend(warn_of_slips());
     if config.management.token_variable_wins {
         found.push(TOKEN_VARIABLE.to_owned());

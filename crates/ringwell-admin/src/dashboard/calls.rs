@@ -155,11 +155,14 @@ pub(super) async fn webhooks(asked: &Asked<'_>, service: &Service) -> Result<Vie
         ("state", "State"),
         ("waiting", "Waiting"),
         ("given_up", "Given up"),
+        ("held", "Held back"),
         ("failing_since", "Failing since"),
         ("change", "Change"),
     ];
     let mut table = Table::new("Where events are sent", &columns);
-    for EndpointRow { id, url, is_enabled, reason, failing_since, pending, failed, .. } in &found {
+    for row in &found {
+        let EndpointRow { id, url, is_enabled, reason, failing_since, .. } = row;
+        let EndpointRow { pending, failed, held, .. } = row;
         let state = match (is_enabled, failing_since) {
             (false, _) => format!("✖ off: {}", reason.as_deref().unwrap_or("switched off")),
             (true, Some(_)) => {
@@ -174,6 +177,7 @@ pub(super) async fn webhooks(asked: &Asked<'_>, service: &Service) -> Result<Vie
             Cell::text(state),
             Cell::figure(count(*pending), pending),
             Cell::figure(count(*failed), failed),
+            Cell::figure(count(*held), held),
             failing_since.map_or_else(|| Cell::text("–"), |at| Cell::of(moment(at), stamp(at))),
             Cell::of(
                 html! {
@@ -200,7 +204,7 @@ pub(super) async fn webhooks(asked: &Asked<'_>, service: &Service) -> Result<Vie
     let data = json!({ "endpoints": found.iter().map(|it| json!({
         "id": it.id, "url": it.url, "enabled": it.is_enabled, "reason": it.reason,
         "failing_since_ms": it.failing_since.map(|at| at.0),
-        "waiting": it.pending, "given_up": it.failed,
+        "waiting": it.pending, "given_up": it.failed, "held": it.held,
     })).collect::<Vec<_>>() });
     Ok(View { title, body, data, table, live: Vec::new() })
 }

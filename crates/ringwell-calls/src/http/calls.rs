@@ -139,13 +139,16 @@ impl Wanted {
                 ))
             })
         };
-        let caller = self.caller.as_ref().map(|text| number("caller", text)).transpose()?;
+        let caller = self.caller.as_ref().map(|text| match Caller::of_address(text) {
+            Some(address) => Ok(address),
+            None => number("caller", text).map(Caller::E164),
+        });
         Ok(CallFilter {
             since: time("since", self.since.as_ref())?,
             until: time("until", self.until.as_ref())?,
             pool: self.pool,
             number: self.number.as_ref().map(|text| number("number", text)).transpose()?,
-            caller: caller.map(Caller::E164),
+            caller: caller.transpose()?,
             state: named(self.state.as_ref(), "state", &CALL_STATES, CallState::name)?,
             outcome: named(self.outcome.as_ref(), "outcome", &OUTCOMES, Outcome::name)?,
             attributed: named(

@@ -58,6 +58,7 @@ fn shown(row: &EndpointRow) -> Value {
         "created_at": moment(row.created_at),
         "pending": row.pending,
         "failed": row.failed,
+        "held": row.held,
     })
 }
 

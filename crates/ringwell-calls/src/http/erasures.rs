@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::problem::Problem;
 use crate::caller::Caller;
 use crate::clock::now;
-use crate::log::{Erased, Removed, Whom};
+use crate::log::{Erased, ErasedAllocation, Removed, Whom};
 use crate::number::called;
 use crate::service::Service;
 
@@ -21,6 +21,7 @@ enum Wanted {
     Caller(String),
     Call(String),
     Parameter { name: String, value: String },
+    Allocations(Vec<ErasedAllocation>),
 }
 
 /// Erases the data of a caller, of a visitor, or of both the caller and the visitor of one call.
@@ -30,14 +31,16 @@ pub(super) async fn post(
 ) -> Result<Json<Value>, Problem> {
     let wanted: Wanted = serde_json::from_slice(&body).map_err(|_| {
         Problem::bad_request(
-            "body: must be one of {\"caller\": \"+14155551234\"}, {\"call\": \"ID\"} and \
-             {\"parameter\": {\"name\": \"gclid\", \"value\": \"VALUE\"}}",
+            "body: must be one of {\"caller\": \"+14155551234\"}, {\"call\": \"ID\"}, \
+             {\"parameter\": {\"name\": \"gclid\", \"value\": \"VALUE\"}} and {\"allocations\": \
+             [the allocations that an earlier erasure has returned]}",
         )
     })?;
     let whom = match wanted {
         Wanted::Caller(number) => Whom::Caller(read(&number)?),
         Wanted::Call(id) => Whom::Call(id),
         Wanted::Parameter { name, value } => Whom::Parameter { name, value },
+        Wanted::Allocations(listed) => Whom::Visitors(listed),
     };
     erase(&service, whom).await
 }
@@ -75,11 +78,10 @@ pub(super) async fn call(
 }
 
 fn read(number: &str) -> Result<Caller, Problem> {
-    let is_sip = number.starts_with("sip:") || number.starts_with("sips:");
-    let caller = if is_sip {
-        Some(Caller::read(number)).filter(|caller| *caller != Caller::Withheld)
+    let caller = if number.starts_with('+') {
+        called(number).map(Caller::E164)
     } else {
-        called(number).filter(|_| number.starts_with('+')).map(Caller::E164)
+        Caller::of_address(number)
     };
     caller.ok_or_else(|| Problem::bad_request("caller: write e.g. +14155551234"))
 }
@@ -102,9 +104,5 @@ async fn erase(service: &Service, whom: Whom) -> Result<Json<Value>, Problem> {
         allocations = allocations.len(),
         "erased a person's data from the call log"
     );
-    let shown: Vec<Value> = allocations
-        .iter()
-        .map(|it| json!({ "number": it.number, "parameters": it.parameters }))
-        .collect();
-    Ok(Json(json!({ "calls": calls, "others": others, "allocations": shown })))
+    Ok(Json(json!({ "calls": calls, "others": others, "allocations": allocations })))
 }

@@ -107,8 +107,8 @@ impl Question {
     /// The caller's number or address. Prefers the identity that the trunk asserts, because it is
     /// more reliable than the caller's own `From`.
     fn caller(&self) -> Option<String> {
-        if self.header("privacy").is_some_and(|value| value.split(';').any(|it| it.trim() == "id"))
-        {
+        let hides = |value: &str| value.split(';').any(|it| it.trim().eq_ignore_ascii_case("id"));
+        if self.header("privacy").is_some_and(hides) {
             return None;
         }
         let vouched = self.header("p-asserted-identity").map(address);

@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use ringwell_core::Millis;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
 use super::error::LogError;
-use super::query::call;
+use super::query::{call, columns_of};
 use super::values::moment;
 use super::values::text;
 use super::values::{from_ms, ms};
-use super::{Log, blocks};
+use super::{CallRow, Log, blocks};
 use crate::attribution::{Allocation, Attribution};
 use crate::call::CallState;
 use crate::caller::Caller;
@@ -44,6 +45,9 @@ pub enum Whom {
         /// The parameter's value.
         value: String,
     },
+    /// The visitors of allocations that an earlier erasure listed. Calls of other callers may have
+    /// been attributed to them since then.
+    Visitors(Vec<ErasedAllocation>),
 }
 
 /// The result of an erasure.
@@ -59,7 +63,7 @@ pub struct Erased {
 }
 
 /// Identifies an allocation in the journal.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErasedAllocation {
     /// The number in E.164 format, with `+`.
     pub number: String,
@@ -128,21 +132,24 @@ impl Log {
             Whom::Call(id) => vec![id.clone()],
             Whom::Caller(caller) => calls_of(&mut tx, caller).await?,
             Whom::Parameter { name, value } => calls_with(&mut tx, name, value).await?,
+            Whom::Visitors(listed) => calls_to(&mut tx, listed).await?,
         };
         // Reads all calls first, because erasing the data of one call may remove the data by which
         // another call is found.
         let mut theirs = Vec::new();
         for id in ids {
             let Some(found) = call(&mut tx, &id).await? else { continue };
-            let shown = shown_to(&found.attribution, whom);
-            if shown.is_empty() && matches!(whom, Whom::Parameter { .. }) {
-                continue;
+            let shown = shown_to(&found, whom);
+            let is_own = match whom {
+                Whom::Call(_) | Whom::Caller(_) => true,
+                // If a call is attributed to a later visitor of the number, the person `whom` most
+                // likely did not make the call.
+                Whom::Parameter { .. } => found.attribution.allocation.as_ref() == shown.first(),
+                Whom::Visitors(_) => false,
+            };
+            if is_own || !shown.is_empty() {
+                theirs.push((id, found.number.unwrap_or_default(), shown, is_own));
             }
-            // If a call is attributed to a later visitor of the number, the person `whom` most
-            // likely did not make the call.
-            let is_own = !matches!(whom, Whom::Parameter { .. })
-                || found.attribution.allocation.as_ref() == shown.first();
-            theirs.push((id, found.number.unwrap_or_default(), shown, is_own));
         }
         let mut erased = Erased::default();
         let (mut own, mut changed) = (BTreeSet::new(), BTreeSet::new());
@@ -329,26 +336,50 @@ fn forget_in_value(value: &mut Value, at: &[String]) {
 }
 
 /// The allocations in a call's attribution that belong to the person `whom`.
-fn shown_to(attribution: &Attribution, whom: &Whom) -> Vec<Allocation> {
-    let own = attribution.allocation.iter();
-    let Whom::Parameter { name, value } = whom else {
+fn shown_to(call: &CallRow, whom: &Whom) -> Vec<Allocation> {
+    let Attribution { allocation: own, earlier, .. } = &call.attribution;
+    let all = own.iter().chain(earlier);
+    match whom {
         // Earlier visitors of the number are other people.
-        return own.cloned().collect();
-    };
-    let has_it = |it: &&Allocation| it.parameters.iter().any(|(n, v)| n == name && v == value);
-    own.chain(&attribution.earlier).filter(has_it).cloned().collect()
+        Whom::Call(_) | Whom::Caller(_) => own.iter().cloned().collect(),
+        Whom::Parameter { name, value } => {
+            let has_it =
+                |it: &&Allocation| it.parameters.iter().any(|(n, v)| n == name && v == value);
+            all.filter(has_it).cloned().collect()
+        }
+        Whom::Visitors(listed) => {
+            let number = call.number.as_deref().unwrap_or_default();
+            let of_number = listed.iter().filter(|it| it.number == number);
+            let wanted: Vec<&str> = of_number.map(|it| it.parameters.as_str()).collect();
+            let has_it = |it: &&Allocation| {
+                let parameters = &it.parameters;
+                !parameters.is_empty() && wanted.contains(&fingerprint(parameters).as_str())
+            };
+            all.filter(has_it).cloned().collect()
+        }
+    }
+}
+
+/// The ids of all attributed calls to the numbers of `listed`.
+async fn calls_to(
+    db: &mut AnyConnection,
+    listed: &[ErasedAllocation],
+) -> Result<Vec<String>, LogError> {
+    let numbers: BTreeSet<&str> = listed.iter().map(|it| it.number.as_str()).collect();
+    let mut ids = Vec::new();
+    for number in numbers {
+        let query = "SELECT id FROM calls WHERE number = $1 AND attribution IS NOT NULL";
+        for row in sqlx::query(query).bind(number.to_owned()).fetch_all(&mut *db).await? {
+            ids.push(row.try_get(0)?);
+        }
+    }
+    Ok(ids)
 }
 
 /// The ids of all calls by `caller`, including calls from months in which callers were hashed.
 async fn calls_of(db: &mut AnyConnection, caller: &Caller) -> Result<Vec<String>, LogError> {
-    let Some(column) = caller.to_column() else { return Ok(Vec::new()) };
-    let mut columns = vec![column.clone()];
-    for row in sqlx::query("SELECT secret FROM caller_keys").fetch_all(&mut *db).await? {
-        let key: String = row.try_get(0)?;
-        columns.extend(caller.hashed(key.as_bytes()).to_column());
-    }
     let mut ids = Vec::new();
-    for column in columns {
+    for column in columns_of(&mut *db, caller).await? {
         let query = sqlx::query("SELECT id FROM calls WHERE caller = $1").bind(column);
         for row in query.fetch_all(&mut *db).await? {
             ids.push(row.try_get(0)?);

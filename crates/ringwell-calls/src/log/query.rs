@@ -97,6 +97,19 @@ pub struct EndpointRow {
     pub pending: u64,
     /// The count of abandoned deliveries.
     pub failed: u64,
+    /// The count of deliveries that are held back because the endpoint is disabled.
+    pub held: u64,
+}
+
+/// The counts of endpoints by their state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointCounts {
+    /// Endpoints that accepted the last event, or got none yet.
+    pub accepting: u64,
+    /// Enabled endpoints whose last delivery failed.
+    pub failing: u64,
+    /// Disabled endpoints: their events are held back.
+    pub disabled: u64,
 }
 
 /// The delivery of one event to one endpoint.
@@ -187,7 +200,12 @@ impl Log {
         after: Option<&Cursor>,
         most: u32,
     ) -> Result<Vec<CallRow>, LogError> {
-        let (statement, numbers, texts) = statement(filter);
+        let mut tx = self.database.read().await?;
+        let callers = match &filter.caller {
+            Some(caller) => columns_of(&mut tx, caller).await?,
+            None => Vec::new(),
+        };
+        let (statement, numbers, texts) = statement(filter, callers);
         let mut query = sqlx::query(sqlx::AssertSqlSafe(statement));
         for value in numbers {
             query = query.bind(value);
@@ -197,7 +215,6 @@ impl Log {
         }
         let query = query.bind(after.map_or(i64::MAX, |cursor| ms(cursor.started)));
         let query = query.bind(after.map_or_else(String::new, |cursor| cursor.id.clone()));
-        let mut tx = self.database.read().await?;
         let rows = query.bind(i64::from(most)).fetch_all(&mut *tx).await?;
         rows.iter().map(CallRow::read).collect()
     }
@@ -252,10 +269,31 @@ impl Log {
              (SELECT COUNT(*) FROM webhook_deliveries d \
               WHERE d.endpoint = e.id AND d.state = 'pending') AS pending, \
              (SELECT COUNT(*) FROM webhook_deliveries d \
-              WHERE d.endpoint = e.id AND d.state = 'failed') AS failed \
+              WHERE d.endpoint = e.id AND d.state = 'failed') AS failed, \
+             (SELECT COUNT(*) FROM webhook_deliveries d \
+              WHERE d.endpoint = e.id AND d.state = 'held') AS held \
              FROM webhook_endpoints e ORDER BY created_ms, id",
         );
         query.fetch_all(&mut *tx).await?.iter().map(EndpointRow::read).collect()
+    }
+
+    /// Counts the endpoints to which events are sent.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn count_endpoints(&self) -> Result<EndpointCounts, LogError> {
+        let query = sqlx::query("SELECT state, failing_since_ms FROM webhook_endpoints");
+        let mut counts = EndpointCounts::default();
+        for row in self.database.read_rows(query).await? {
+            let failing: Option<i64> = row.try_get("failing_since_ms")?;
+            let count = match (row.try_get::<String, _>("state")?.as_str(), failing) {
+                ("enabled", None) => &mut counts.accepting,
+                ("enabled", Some(_)) => &mut counts.failing,
+                _ => &mut counts.disabled,
+            };
+            *count += 1;
+        }
+        Ok(counts)
     }
 
     /// Lists at most `most` calls that must still be attributed, newest first.
@@ -271,16 +309,33 @@ impl Log {
     }
 }
 
+/// The values of the column `caller` that stand for `caller`: the caller, and its hash in each month
+/// in which callers were hashed. There are none if the caller has no number or address.
+pub(super) async fn columns_of(
+    db: &mut AnyConnection,
+    caller: &Caller,
+) -> Result<Vec<String>, LogError> {
+    let mut columns = Vec::from_iter(caller.to_column());
+    if !columns.is_empty() {
+        for row in sqlx::query("SELECT secret FROM caller_keys").fetch_all(db).await? {
+            let key: String = row.try_get(0)?;
+            columns.extend(caller.hashed(key.as_bytes()).to_column());
+        }
+    }
+    Ok(columns)
+}
+
 /// The statement that lists calls, and its first arguments: numbers, then texts. The remaining
-/// arguments are the cursor's time and id, and the maximum number of calls.
-pub(super) fn statement(filter: &CallFilter) -> (String, Vec<i64>, Vec<String>) {
+/// arguments are the cursor's time and id, and the maximum number of calls. `callers` are the
+/// [`columns_of`] the filter's caller.
+pub(super) fn statement(
+    filter: &CallFilter,
+    callers: Vec<String>,
+) -> (String, Vec<i64>, Vec<String>) {
     // The statement contains conditions only for the given filters. With optional conditions,
     // databases would not use the indexes, and a list of a million calls would be slow.
     let mut texts: Vec<(&str, String)> = Vec::new();
     texts.extend(filter.number.clone().map(|number| ("number", number)));
-    // A filter for a caller without a number must match no calls.
-    let caller = filter.caller.as_ref().map(|it| it.to_column().unwrap_or("-".to_owned()));
-    texts.extend(caller.map(|caller| ("caller", caller)));
     texts.extend(filter.state.map(|state| ("state", state.name().to_owned())));
     texts.extend(filter.outcome.map(|outcome| ("outcome", outcome.name().to_owned())));
     texts.extend(filter.attributed.map(|it| ("attributed", it.name().to_owned())));
@@ -298,6 +353,12 @@ pub(super) fn statement(filter: &CallFilter) -> (String, Vec<i64>, Vec<String>) 
         place += 1;
         let _ = write!(statement, "{column} = ${place} AND ");
     }
+    if filter.caller.is_some() {
+        let places = (place + 1..=place + callers.len()).map(|place| format!("${place}"));
+        // A filter for a caller without a number must match no calls.
+        let _ = write!(statement, "caller IN ({}) AND ", places.collect::<Vec<_>>().join(", "));
+        place += callers.len();
+    }
     if let Some(is_blocked) = filter.blocked {
         statement += if is_blocked { "blocked IS NOT NULL AND " } else { "blocked IS NULL AND " };
     }
@@ -308,7 +369,7 @@ pub(super) fn statement(filter: &CallFilter) -> (String, Vec<i64>, Vec<String>) 
          ORDER BY started_ms DESC, id DESC LIMIT ${limit}"
     );
     let numbers = numbers.into_iter().map(|(_, value)| value).collect();
-    let texts = texts.into_iter().map(|(_, value)| value).collect();
+    let texts = texts.into_iter().map(|(_, value)| value).chain(callers).collect();
     (statement, numbers, texts)
 }
 
@@ -368,6 +429,7 @@ impl EndpointRow {
             created_at: from_ms(row.try_get("created_ms")?),
             pending: count("pending")?,
             failed: count("failed")?,
+            held: count("held")?,
         })
     }
 }

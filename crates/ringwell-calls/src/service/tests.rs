@@ -234,9 +234,12 @@ async fn callers_are_stored_hashed_or_not_at_all() {
         assert!(columns[0].clone().unwrap_or_default().starts_with(wanted), "{columns:?}");
         assert_eq!(columns[0].is_none(), mode == CallerIds::Drop);
         // Calls whose caller is stored as a hash must still be found by the caller's number.
-        let whom = Whom::Caller(Caller::read("+14155551234"));
-        let erased = service.log().erase(&whom, now()).await.unwrap();
-        assert_eq!(erased.calls, if mode == CallerIds::Drop { 0 } else { 2 });
+        let (caller, wanted) =
+            (Caller::read("+14155551234"), if mode == CallerIds::Drop { 0 } else { 2 });
+        let filter = CallFilter { caller: Some(caller.clone()), ..CallFilter::default() };
+        assert_eq!(service.log().calls(&filter, None, 10).await.unwrap().len(), wanted);
+        let erased = service.log().erase(&Whom::Caller(caller), now()).await.unwrap();
+        assert_eq!(erased.calls, wanted as u64);
     }
 }
 

@@ -36,13 +36,14 @@ const BLOCKED_V4: [([u8; 4], u8); 16] = [
 
 /// The special-purpose networks of IPv6, including those of transition mechanisms, which embed an
 /// IPv4 address.
-const BLOCKED_V6: [([u16; 8], u8); 14] = [
+const BLOCKED_V6: [([u16; 8], u8); 15] = [
     ([0, 0, 0, 0, 0, 0, 0, 0], 96),
     ([0, 0, 0, 0, 0xffff, 0, 0, 0], 96),
     ([0, 0, 0, 0, 0, 0, 0, 1], 128),
     ([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96),
     ([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48),
     ([0x100, 0, 0, 0, 0, 0, 0, 0], 64),
+    ([0x100, 0, 0, 1, 0, 0, 0, 0], 64),
     ([0x2001, 0, 0, 0, 0, 0, 0, 0], 23),
     ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0], 32),
     ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16),
@@ -88,8 +89,8 @@ pub enum Host {
 pub enum Forbidden {
     /// The text is not a web URL.
     #[error(
-        "the URL must begin with https:// and a host, contain only printable ASCII, and \
-        contain no user name, password or fragment"
+        "the URL must begin with https:// and a host, contain only printable ASCII, contain no \
+        user name, password or fragment, and be at most {URL_BYTES_MAX} bytes long"
     )]
     Malformed,
     /// Without TLS, events may be sent only to configured networks.

@@ -1,12 +1,13 @@
 //! `ringwell calls erase`: erases a person's data on a server.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
+use ringwell_calls::log::ErasedAllocation;
 use serde_json::json;
 
 use crate::api_client::{Access, ApiClient};
@@ -26,6 +27,8 @@ parameters in the journal:
   systemctl stop ringwell
   ringwell journal erase /var/lib/ringwell/data --list erase.list
   systemctl start ringwell
+  ringwell calls erase --list erase.list
+The last command also erases them in calls that other callers made in the meantime.
 
 The parameters of a visitor who never called are only in the journal:
   ringwell journal erase /var/lib/ringwell/data --parameter gclid=Cj0KCQ
@@ -58,6 +61,9 @@ struct Whom {
     /// A visitor, identified by one of the visitor's parameters
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     parameter: Option<(String, String)>,
+    /// The visitors of the allocations in this file, which --journal-list has written
+    #[arg(long, value_name = "FILE", conflicts_with = "journal_list")]
+    list: Option<PathBuf>,
 }
 
 /// Reads `NAME=VALUE`.
@@ -75,6 +81,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let body = match &args.whom {
         Whom { caller: Some(caller), .. } => json!({ "caller": caller }),
         Whom { call: Some(call), .. } => json!({ "call": call }),
+        Whom { list: Some(path), .. } => json!({ "allocations": read_list(path)? }),
         Whom { parameter, .. } => {
             let (name, value) = parameter.clone().unwrap_or_default();
             json!({ "parameter": { "name": name, "value": value } })
@@ -113,6 +120,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a list that `--journal-list` has written.
+///
+/// # Errors
+/// If the file cannot be read or contains other lines.
+pub(crate) fn read_list(path: &Path) -> anyhow::Result<Vec<ErasedAllocation>> {
+    let cannot_read = || format!("cannot read {}", path.display());
+    let mut listed = Vec::new();
+    for line in BufReader::new(File::open(path).with_context(cannot_read)?).lines() {
+        let line = line.with_context(cannot_read)?;
+        listed.push(serde_json::from_str(&line).with_context(cannot_read)?);
+    }
+    Ok(listed)
 }
 
 /// Opens the list at `path` for appending.

@@ -112,7 +112,7 @@ impl Args {
             found == wanted || parsed(wanted).is_some_and(|wanted| parsed(found) == Some(wanted))
         };
         let score = call["robocall"]["score"].as_u64().unwrap_or(0);
-        let talk = call["talk_seconds"].as_u64().filter(|_| call["answered_at"].is_string());
+        let talk = call["talk_seconds"].as_u64().filter(|_| call["outcome"] == "answered");
         let talk = talk.map(Duration::from_secs);
         (pool.is_empty() || pool.iter().any(|id| call["pool"]["id"] == *id))
             && number.as_ref().is_none_or(is_number)
@@ -185,6 +185,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             // Cuts off an incomplete page, because the continued export writes this page again. If
             // this fails, the output is not a regular file.
             let _ = file.zip(written_bytes).map(|(file, bytes)| file.set_len(bytes));
+            // A position from the command line may itself be wrong.
+            let after = after.filter(|after| args.after.as_ref() != Some(after));
             let Some(after) = after else { return Err(error) };
             return Err(error.context(format!(
                 "the export was interrupted: continue it with `--after {after}`"

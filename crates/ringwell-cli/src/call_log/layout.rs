@@ -224,9 +224,11 @@ impl Conversion {
         })
     }
 
-    /// Creates a conversion from the call itself. Returns `None` if the call was not answered.
+    /// Creates a conversion from the call itself. Returns `None` if the call was not answered. If
+    /// no report contains the time of the answer, the conversion has the time of the call.
     pub(crate) fn of_call(call: &Value, name: &str) -> Option<Self> {
-        let at = call["answered_at"].as_str()?.to_owned();
+        let started = call["started_at"].as_str().filter(|_| call["outcome"] == "answered");
+        let at = call["answered_at"].as_str().or(started)?.to_owned();
         let (name, id) = (name.to_owned(), call["id"].as_str()?.to_owned());
         Some(Self { name, at, value: None, currency: None, id, call: call.clone() })
     }

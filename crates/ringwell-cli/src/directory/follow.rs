@@ -96,6 +96,13 @@ enum Looked {
     Ended,
 }
 
+/// Reads the tokens that permit look-ups.
+pub(super) async fn read_tokens(store: &Store, tokens: &DatabaseTokens) -> Result<(), StoreError> {
+    tokens.lookup.replace(&store.lookup_hashes().await?);
+    tokens.admin.replace(&store.admin_hashes().await?);
+    Ok(())
+}
+
 impl Follower {
     /// Creates a follower. The database must already record that the shards of `node` use
     /// `version`.
@@ -162,9 +169,7 @@ impl Follower {
         }
         self.behind.note(&nodes, self.version, Instant::now());
         self.store.due(now()).await?;
-        self.tokens.lookup.replace(&self.store.lookup_hashes().await?);
-        self.tokens.admin.replace(&self.store.admin_hashes().await?);
-        Ok(())
+        read_tokens(&self.store, &self.tokens).await
     }
 
     /// Checks the database, and applies its changes.

@@ -6,7 +6,7 @@
 //! docs/spec/journal.md, "Erasure".
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ use ringwell_wire::params;
 use serde::{Deserialize, Serialize};
 
 use super::files::{BACKUP_LIST, ShardFiles, shards_in};
-use crate::call_log::erase::pair;
+use crate::call_log::erase::{pair, read_list};
 use crate::print::counted;
 
 pub(crate) const HELP: &str = "\
@@ -58,13 +58,6 @@ pub(crate) struct Options {
     /// A list of allocations written by `ringwell calls erase --journal-list`
     #[arg(long, value_name = "FILE", group = "what")]
     list: Option<PathBuf>,
-}
-
-/// An allocation from the file given with `--list`.
-#[derive(Debug, Deserialize)]
-struct Listed {
-    number: String,
-    parameters: String,
 }
 
 /// The allocations to erase.
@@ -164,10 +157,7 @@ impl<'a> Wanted<'a> {
     fn read(options: &'a Options) -> anyhow::Result<Self> {
         let mut listed = Vec::new();
         if let Some(path) = &options.list {
-            let cannot_read = || format!("cannot read {}", path.display());
-            for line in BufReader::new(File::open(path).with_context(cannot_read)?).lines() {
-                let line = line.with_context(cannot_read)?;
-                let read: Listed = serde_json::from_str(&line).with_context(cannot_read)?;
+            for read in read_list(path)? {
                 // A listed number that is not a promo number was never allocated.
                 listed.extend(promo_number(&read.number).map(|number| (number, read.parameters)));
             }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Switchboard;
-use super::phone::Phone;
+use super::phone::{Phone, Provider};
 use super::support::batch::{self, BULK};
 use super::support::server::{Server, ringwell};
 use super::support::site::TOKEN;
@@ -122,6 +122,39 @@ fn who_is_erased_is_found_nowhere_in_the_data_directory() {
     // Erasing changes neither numbers nor lockouts.
     let next = board.visitor("19");
     assert!(next != theirs && next != other);
+}
+
+/// Another caller may be attributed to the visitor after the erasure of the call log, while the
+/// journal still contains the visitor's parameters.
+#[test]
+fn calls_of_others_since_the_erasure_lose_the_visitor_s_parameters_with_the_list() {
+    let (board, [theirs, _]) = board();
+    let data = board.site.data().to_owned();
+    let list = board.site.config().with_file_name("erase.list");
+    let erase = |flags: &[&str]| {
+        let mut command = ringwell(&["calls", "erase"]);
+        command.args(flags).env("RINGWELL_TOKEN", TOKEN);
+        command.args(["--url", &format!("http://{}", board.server.address())]);
+        command
+    };
+    let list = list.to_str().unwrap();
+    say(erase(&["--caller", &format!("+1{CALLER}"), "--journal-list", list]));
+    let ring = format!("CallSid=CA9&CallStatus=ringing&From=%2B14155550888&To=%2B1{theirs}");
+    Provider::twilio(&board.phone).post("/t/main/answer", &ring);
+    board.call("CA9", |call| call["attribution"]["parameters"]["gclid"] == SECRET);
+    let erased = say(erase(&["--list", list]));
+    assert_eq!(
+        erased,
+        "0 calls, 1 allocation\n1 call of other callers lost the same visitor's parameters\n"
+    );
+    let call = board.call("CA9", |_| true);
+    assert_eq!(call["from"]["e164"], "+14155550888", "{call:#}");
+    assert!(!call.to_string().contains(SECRET), "{call:#}");
+    let kept = found(&data, SECRET);
+    assert!(kept.iter().all(|path| path.extension().is_some_and(|it| it == "rpj")), "{kept:?}");
+    assert!(say(erase(&["--list", list])).starts_with("0 calls, 0 allocations\n"));
+    let both = erase(&["--list", list, "--journal-list", list]).output().unwrap();
+    assert_eq!(both.status.code(), Some(2), "{both:?}");
 }
 
 #[test]

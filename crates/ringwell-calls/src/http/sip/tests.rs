@@ -58,6 +58,7 @@ fn a_trunk_s_caller_takes_precedence_and_privacy_hides_it() {
     assert_eq!(Caller::read(&call.from.unwrap()).number(), Some("+14155551234"));
     assert_eq!(call.stir.unwrap().verstat.as_deref(), Some("TN-Validation-Passed"));
     assert_eq!(question(r#"{"privacy":"user; id"}"#).from, None);
+    assert_eq!(question(r#"{"Privacy":"ID;critical"}"#).from, None);
     let stir = question(r#"{"P-Attestation-Indicator":" A "}"#).stir.unwrap();
     assert_eq!(stir.attestation.as_deref(), Some("A"));
 }

@@ -1,6 +1,7 @@
 use ringwell_store::Location;
 
 use super::*;
+use crate::log::EndpointCounts;
 use crate::webhook::{DeliveryResult, Made, NewEndpoint, Replay, Rotated, Which};
 
 const HOUR: u64 = 3_600_000;
@@ -122,6 +123,8 @@ async fn a_removed_endpoint_is_disabled_at_once() {
     assert!(!states(&log, &made.id).await.0);
     event(&log, "call.answered", Millis(DAY)).await;
     assert_eq!(run(&log, Millis(DAY), Millis(2 * DAY), |_| 200).await, 0);
+    assert_eq!(log.endpoints().await.unwrap()[0].held, 2);
+    assert_eq!(log.count_endpoints().await.unwrap().disabled, 1);
 }
 
 #[tokio::test]
@@ -207,6 +210,8 @@ async fn a_failing_endpoint_shows_why_until_it_accepts_an_event() {
         let result = DeliveryResult { endpoint, place, attempts, ended, random: 0 };
         log.record(&[result], Millis(1)).await.unwrap();
         assert_eq!(log.endpoints().await.unwrap()[0].reason.as_deref(), reason);
+        let EndpointCounts { accepting, failing, .. } = log.count_endpoints().await.unwrap();
+        assert_eq!((accepting, failing), if reason.is_some() { (0, 1) } else { (1, 0) });
     }
 }
 
