@@ -1,7 +1,8 @@
 //! Tests that `docs/ARCHITECTURE.md` names only existing files and functions, and that it names
-//! every crate.
+//! every crate, every folder of samples and every thread.
 //!
-//! Paths are interpreted as the page describes: `node/http.rs` is
+//! An item that directly follows a file, as in "`file`, `item`" or "`file` (`item`, `item`)", must
+//! be defined in that file. Paths are interpreted as the page describes: `node/http.rs` is
 //! `crates/ringwell-node/src/http.rs`, and `cli/tests/crash.rs` is below `crates/ringwell-cli`. A
 //! file name without folders refers to a file that the same section named in full before.
 
@@ -11,27 +12,32 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 /// File names in backticks that are not files of the repository, because a running server writes
 /// them.
 const WRITTEN_BY_SERVERS: [&str; 1] = ["cluster-map.json"];
 
 /// File name extensions.
-const ENDINGS: [&str; 6] = [".rs", ".toml", ".json", ".js", ".md", ".cfg"];
+const ENDINGS: [&str; 7] = [".rs", ".toml", ".json", ".js", ".rb", ".md", ".cfg"];
 
-/// Words that precede the name of an item where Rust code defines it.
-const KEYWORDS: [&str; 8] =
-    ["fn ", "struct ", "enum ", "trait ", "type ", "const ", "mod ", "impl "];
+/// Words that precede the name of an item where Rust code or JavaScript defines it.
+const KEYWORDS: [&str; 9] =
+    ["fn ", "struct ", "enum ", "trait ", "type ", "const ", "mod ", "impl ", "macro_rules! "];
+
+/// The texts between a file and its item, or between two items of a file.
+const SEPARATORS: [&str; 2] = [", ", " ("];
+
+static REPOSITORY: LazyLock<Repository> = LazyLock::new(Repository::read);
 
 #[test]
 fn every_named_file_and_function_exists() {
-    let wrong = faults(&page(), &Repository::read());
+    let wrong = faults(&page(), &REPOSITORY);
     assert!(wrong.is_empty(), "docs/ARCHITECTURE.md:\n{}", wrong.join("\n"));
 }
 
 #[test]
 fn a_missing_file_or_function_is_found() {
-    let repository = Repository::read();
     for (text, count) in [
         ("`xtask/src/ci.rs`, `run`", 0),
         ("`core/pool.rs`, then `pool.rs`", 0),
@@ -39,9 +45,14 @@ fn a_missing_file_or_function_is_found() {
         ("`core/gone.rs`", 1),
         ("`core/gone/`", 1),
         ("`core/pool.rs`, `gone_function`", 1),
+        ("`core/shard.rs` (`lifetime`, `extend`)", 0),
+        ("`core/shard.rs` (`lifetime`, `gone_function`)", 1),
+        ("`core/pool.rs` (`plant_in_core`)", 1),
+        ("`web/snippet/src/index.js` (`isStored`)", 0),
+        ("`web/snippet/src/consent.js` (`isStored`)", 1),
         ("the trait `GoneTrait`", 1),
     ] {
-        assert_eq!(faults(text, &repository).len(), count, "{text}");
+        assert_eq!(faults(text, &REPOSITORY).len(), count, "{text}");
     }
 }
 
@@ -52,6 +63,33 @@ fn every_crate_is_on_the_map() {
     let crates = fs::read_dir(root().join("crates")).unwrap();
     let names = crates.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let missing: Vec<_> = names.filter(|name| !map.contains(&format!("crates/{name} "))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn every_folder_of_samples_is_on_the_map() {
+    let page = page();
+    let line = page.lines().find(|line| line.starts_with("fixtures/")).unwrap();
+    let listed: Vec<&str> = line.split([' ', ',']).collect();
+    let folders = fs::read_dir(root().join("fixtures")).unwrap();
+    let names = folders.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let missing: Vec<_> = names.filter(|name| !listed.contains(&name.as_str())).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn every_thread_is_in_the_table() {
+    let (page, mut missing) = (page(), Vec::new());
+    for file in REPOSITORY.paths.iter().filter(|file| is_rust(file) && file.contains("/src/")) {
+        let text = fs::read_to_string(root().join(file)).unwrap_or_default();
+        for part in text.split(".name(\"").skip(1) {
+            let (name, rest) = part.split_once('"').unwrap();
+            // The builder of a thread takes an owned name.
+            if rest.starts_with(".to_owned())") && !page.contains(&format!("`{name}`")) {
+                missing.push(format!("{name} ({file})"));
+            }
+        }
+    }
     assert!(missing.is_empty(), "{missing:?}");
 }
 
@@ -96,11 +134,12 @@ fn faults(text: &str, repository: &Repository) -> Vec<String> {
     for section in text.split("\n## ") {
         // The files that the section has named in full so far.
         let mut named: Vec<String> = Vec::new();
-        // If a file is named directly before a function, that file must define the function.
+        // If a file is named directly before an item, that file must define the item, and the items
+        // that directly follow.
         let mut before: Option<String> = None;
         for (at, part) in without_blocks(section).split('`').enumerate() {
             if at % 2 == 0 {
-                before = before.filter(|_| part == ", ");
+                before = before.filter(|_| SEPARATORS.contains(&part));
                 continue;
             }
             let path = is_path(part).then(|| {
@@ -115,8 +154,8 @@ fn faults(text: &str, repository: &Repository) -> Vec<String> {
                 Some(None) => wrong.push(format!("no file `{part}`")),
                 None if is_item(part) => {
                     let name = part.rsplit("::").next().unwrap();
-                    let is_there = match before.take() {
-                        Some(file) if is_rust(&file) => defines(&file, name),
+                    let is_there = match &before {
+                        Some(file) if is_code(file) => defines(file, name),
                         _ => repository.words.contains(name),
                     };
                     if !is_there {
@@ -155,6 +194,10 @@ fn is_item(part: &str) -> bool {
 
 fn is_rust(file: &str) -> bool {
     Path::new(file).extension().is_some_and(|kind| kind == "rs")
+}
+
+fn is_code(file: &str) -> bool {
+    is_rust(file) || Path::new(file).extension().is_some_and(|kind| kind == "js")
 }
 
 /// Whether the source file `file` defines the item `name`.

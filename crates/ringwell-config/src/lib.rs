@@ -41,6 +41,7 @@ pub use self::demo::{
 pub use self::growth::{Growth, GrowthMode};
 pub use self::inventory::{Buying, Inventory, NumberCheck};
 pub use self::json::pool_from_json;
+pub use self::limits::{BODY_BYTES_MAX, DEADLINE_MAX, ROWS_MAX};
 pub use self::load::{Reloaded, load, reload};
 pub use self::overrides::{Overrides, VARIABLES, meant, parse_deadline, parse_shards};
 pub use self::proxies::{TrustedProxy, client_address};

@@ -54,6 +54,13 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
+/// The longest deadline of a batch that can be configured. The engine depends on it.
+pub const DEADLINE_MAX: Duration = Duration::from_mins(1);
+/// The longest body that can be configured, in bytes. The engine depends on it.
+pub const BODY_BYTES_MAX: u64 = 64 * MIB;
+/// The maximum number of rows of a batch that can be configured. The engine depends on it.
+pub const ROWS_MAX: u64 = 10_000;
+
 pub(super) const SHARDS: Bounds<u16> =
     Bounds::new(0..=ringwell_directory::SHARDS_MAX, "0 to 256 (0: one per core)");
 /// The number of a shard in a cluster file. For a server without a cluster file, [`SHARDS`] limits
@@ -65,7 +72,7 @@ pub(super) const BUCKET: Bounds<u16> =
 pub(super) const MAP_VERSION: Bounds<u64> =
     Bounds::new(1..=i64::MAX.cast_unsigned(), "a whole number above 0");
 pub(super) const DEADLINE: Bounds<Duration> =
-    Bounds::new(Duration::from_millis(1)..=Duration::from_mins(1), "1ms to 60s");
+    Bounds::new(Duration::from_millis(1)..=DEADLINE_MAX, "1ms to 60s");
 pub(super) const CLOCK_SKEW_MAX: Bounds<Duration> =
     Bounds::new(Duration::ZERO..=Duration::from_hours(24), "0s to 24h");
 pub(super) const DRAIN_PAUSE: Bounds<Duration> =
@@ -88,9 +95,9 @@ pub(super) const GROWTH_PERCENT: Bounds<u32> = Bounds::new(1..=1000, "1 to 1000"
 pub(super) const GROWTH_STEP: Bounds<u32> = Bounds::new(1..=100_000, "1 to 100000");
 pub(super) const OVERFLOW_PERCENT: Bounds<u32> = Bounds::new(1..=99, "1 to 99");
 pub(super) const PRICE_CENTS: Bounds<u64> = Bounds::new(0..=1_000_000, "0 to 1000000");
-pub(super) const BODY_BYTES: Bounds<u64> = Bounds::new(KIB..=64 * MIB, "1KiB to 64MiB");
+pub(super) const BODY_BYTES: Bounds<u64> = Bounds::new(KIB..=BODY_BYTES_MAX, "1KiB to 64MiB");
 pub(super) const BODIES_BYTES: Bounds<u64> = Bounds::new(64 * KIB..=1024 * GIB, "64KiB to 1TiB");
-pub(super) const ROWS: Bounds<u64> = Bounds::new(1..=10_000, "1 to 10000");
+pub(super) const ROWS: Bounds<u64> = Bounds::new(1..=ROWS_MAX, "1 to 10000");
 /// A record of the journal can hold at most 16 KiB of a row's parameters.
 pub(super) const SUFFIX_BYTES: Bounds<u64> = Bounds::new(64..=16 * KIB, "64 bytes to 16KiB");
 pub(super) const REQUEST_ID_BYTES: Bounds<u64> = Bounds::new(8..=4 * KIB, "8 bytes to 4KiB");

@@ -13,8 +13,8 @@ use ringwell_core::{
     Before, Exhausted, Grant, Millis, PoolId, Position, PromoNumber, Shard, VisitorId, Withdrawn,
 };
 use ringwell_journal::{
-    Clocks, Group, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, RecordedAnswer, Restored, RowKey,
-    Tip, Writer,
+    BODY_BYTES_MAX, Clocks, Group, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, RecordedAnswer,
+    Restored, RowKey, Tip, Writer,
 };
 
 use crate::answers::{Answers, answer_of};
@@ -26,13 +26,16 @@ use crate::outcome::{Outcome, Refusal};
 /// keep-alive together with the answer to the row.
 const ROW_BYTES_MAX: usize = PARAMS_BYTES_MAX + 2 * RECORD_OVERHEAD_MAX;
 
-/// The maximum number of groups that one batch may fill before the first of them is stored. The
-/// longest body that can be configured needs fewer.
+/// The maximum number of groups that one batch may fill before the first of them is stored.
 const SEALED_MAX: usize = 80;
 
+/// The size in bytes of the records of one batch for which there is always room. The longest body
+/// that can be configured needs less, which a test of the driver checks.
+pub const BATCH_BYTES_MAX: usize = SEALED_MAX * (BODY_BYTES_MAX - ROW_BYTES_MAX);
+
 /// The longest time until an answer is sent: the longest deadline that can be configured, plus one
-/// second.
-const LEAVES_WITHIN: Millis = Millis(61_000);
+/// second. A test of the driver checks this.
+pub const LEAVES_WITHIN: Millis = Millis(61_000);
 
 /// One row that requests a number.
 #[derive(Clone, Copy, Debug)]

@@ -21,7 +21,8 @@ const GAP_FLOOR: Duration = Duration::from_millis(1);
 /// Because of this factor, the callers of an owner do not all ping it at the same time.
 const JITTER_PERMILLE: core::ops::RangeInclusive<u64> = 800..=1200;
 
-/// The parameters of the pacing. Source of the defaults: docs/spec/pacing.md, "Parameters".
+/// The parameters of the pacing. Source of the defaults: docs/spec/pacing.md, "Parameters". A server
+/// replaces `deadline`, `slow` and `wait` with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {
     /// The time limit of a sub-request. The driver enforces this limit, and allows less if the

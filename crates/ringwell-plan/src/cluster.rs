@@ -33,9 +33,6 @@ const LINK_ROW: f64 = 20.0;
 const BLOCK: f64 = 4_096.0;
 const FRAME_ROOM: f64 = 4_088.0;
 const FRAME_HEADER: f64 = 64.0;
-/// The default limits on a shard's history, in bytes and in seconds.
-const HISTORY_BYTES: f64 = 8.0 * 1024.0 * 1024.0 * 1024.0;
-const HISTORY_AGE: f64 = 30.0 * 86_400.0;
 
 /// The traffic of a cluster, and the machines of its nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,6 +59,10 @@ pub struct Traffic {
     pub node_cores: u32,
     /// Memory of a node that Ringwell may use, in bytes.
     pub node_memory: f64,
+    /// The disk space that each shard may use for its history, in bytes.
+    pub history_bytes: f64,
+    /// The time for which history is kept.
+    pub history_age: Duration,
 }
 
 /// One figure of an estimate.
@@ -287,7 +288,8 @@ fn of_disk(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
     let least = traffic.numbers_per_second * needs.record * BLOCK / FRAME_ROOM;
     let group = FRAME_HEADER + traffic.rows_per_batch / asked * needs.record;
     let most = (needs.batches * asked * (group / FRAME_ROOM).ceil() * BLOCK).max(least);
-    let kept = HISTORY_BYTES * f64::from(layout.shards);
+    let kept = traffic.history_bytes * f64::from(layout.shards);
+    let age = traffic.history_age.as_secs_f64();
     vec![
         figure(
             "journal, busy",
@@ -303,19 +305,22 @@ fn of_disk(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
         ),
         figure(
             "history, each batch flushed alone",
-            HISTORY_AGE.min(kept / most),
+            age.min(kept / most),
             Unit::Seconds,
-            "time in which the journal then writes 8 GiB per shard (journal.history_bytes), at \
-             most 30 days (journal.history_age)"
-                .to_owned(),
+            format!(
+                "time in which the journal then writes {} per shard (journal.history_bytes), at \
+                 most {:.0} days (journal.history_age)",
+                gib(traffic.history_bytes),
+                age / 86_400.0
+            ),
         ),
         figure(
             "history, busy",
-            HISTORY_AGE.min(kept / least),
+            age.min(kept / least),
             Unit::Seconds,
             "the same for full blocks; the history that is kept is between the two".to_owned(),
         ),
-        figure("disk for journals", kept.min(most * HISTORY_AGE), Unit::Bytes, {
+        figure("disk for journals", kept.min(most * age), Unit::Bytes, {
             "at most, for the history; prepared segments and snapshots are not included".to_owned()
         }),
     ]

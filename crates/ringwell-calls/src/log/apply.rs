@@ -13,6 +13,14 @@ use crate::attribution::Attributed;
 use crate::call::CallState;
 use crate::caller::Caller;
 
+// The marks in the column `published`. Call logs contain them, so their values must not change.
+
+/// Marks a call whose event `call.started` was published.
+const STARTED: char = 's';
+/// Marks a call whose event `call.answered` was published.
+const ANSWERED: char = 'a';
+/// Marks a call whose event `call.completed` was published.
+const COMPLETED: char = 'c';
 /// Marks a call whose published events are outdated: they contain a visitor who was looked up
 /// before the call's number was added or its beginning was corrected.
 const OUTDATED: char = 'o';
@@ -25,7 +33,7 @@ impl CallRow {
 
     /// Marks the published events as outdated.
     fn outdated(&mut self) {
-        if self.published.contains('s') && !self.published.contains(OUTDATED) {
+        if self.published.contains(STARTED) && !self.published.contains(OUTDATED) {
             self.published.push(OUTDATED);
         }
     }
@@ -149,14 +157,14 @@ fn events(row: &mut CallRow, now: Millis) -> Vec<NewEvent> {
     let mut marks = std::mem::take(&mut row.published);
     let mut published = Published(&mut marks);
     let mut kinds = Vec::new();
-    let was_completed = published.0.contains('c');
-    if published.add('s') {
+    let was_completed = published.0.contains(COMPLETED);
+    if published.add(STARTED) {
         kinds.push("call.started");
     }
-    if row.facts.answered_at().is_some() && published.add('a') {
+    if row.facts.answered_at().is_some() && published.add(ANSWERED) {
         kinds.push("call.answered");
     }
-    if state == CallState::Ended && published.add('c') {
+    if state == CallState::Ended && published.add(COMPLETED) {
         kinds.push("call.completed");
     }
     if was_completed || published.0.contains(OUTDATED) {

@@ -62,6 +62,12 @@ pub struct Applied {
 }
 
 impl CallChange {
+    /// Creates a change that contains nothing new about the call yet.
+    #[must_use]
+    pub fn about(account: String, provider: String, provider_call: String) -> Self {
+        Self { account, provider, provider_call, ..Self::default() }
+    }
+
     /// Ringwell's id for the call. It is the same for all reports about the call.
     #[must_use]
     pub fn id(&self) -> String {

@@ -87,12 +87,8 @@ impl Service {
             }
         }
         let service = self.clone();
-        let found = CallChange {
-            account: change.account.clone(),
-            provider: change.provider.clone(),
-            provider_call: change.provider_call.clone(),
-            ..CallChange::default()
-        };
+        let CallChange { account, provider, provider_call, .. } = change.clone();
+        let found = CallChange::about(account, provider, provider_call);
         tokio::spawn(async move {
             let mut next = Some((number, at));
             while let Some(of) = next.take() {
@@ -168,12 +164,7 @@ impl Service {
             self.inner.left_out.store(true, Ordering::Relaxed);
         }
         for call in calls {
-            let change = CallChange {
-                account: call.account,
-                provider: call.provider,
-                provider_call: call.provider_call,
-                ..CallChange::default()
-            };
+            let change = CallChange::about(call.account, call.provider, call.provider_call);
             self.look_for(&change, call.number, call.facts.started_at());
         }
     }

@@ -48,12 +48,7 @@ impl Service {
         let age = u64::try_from(UNREPORTED_MAX.as_millis()).unwrap_or(u64::MAX);
         let before = Millis(now.0.saturating_sub(age));
         for call in self.inner.log.ringing_without_destination(before, CALLS_MAX).await? {
-            let mut change = CallChange {
-                account: call.account,
-                provider: call.provider,
-                provider_call: call.provider_call,
-                ..CallChange::default()
-            };
+            let mut change = CallChange::about(call.account, call.provider, call.provider_call);
             add(&mut change, "unreported", EventKind::Ended(None), call.last);
             // If the writer's queue is full or the writer has ended, a later pass handles the call.
             if let Ok(stored) = self.inner.writer.submit(change) {

@@ -8,6 +8,16 @@ use jiff::tz::TimeZone;
 use ringwell_calls::digest::sha256_hex;
 use serde_json::{Value, json};
 
+/// The type of a column, for exports with types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Text,
+    Moment,
+    Whole,
+    Truth,
+    Fraction,
+}
+
 /// Parameters that have a column of their own.
 const PARAMETERS: [&str; 10] = [
     "gclid",
@@ -21,33 +31,35 @@ const PARAMETERS: [&str; 10] = [
     "utm_term",
     "utm_content",
 ];
-/// The columns of a call that precede the parameter columns.
-const COLUMNS: [(&str, &str); 21] = [
-    ("id", "/id"),
-    ("account", "/account"),
-    ("provider", "/provider"),
-    ("provider_call_id", "/provider_call_id"),
-    ("started_at", "/started_at"),
-    ("answered_at", "/answered_at"),
-    ("ended_at", "/ended_at"),
-    ("state", "/state"),
-    ("outcome", "/outcome"),
-    ("ring_seconds", "/ring_seconds"),
-    ("talk_seconds", "/talk_seconds"),
-    ("to", "/to"),
-    ("from", "/from"),
-    ("first_time_caller", "/first_time_caller"),
-    ("destination", "/destination"),
-    ("pool_id", "/pool/id"),
-    ("pool_name", "/pool/name"),
-    ("attribution", "/attribution/outcome"),
-    ("allocated_at", "/attribution/allocated_at"),
-    ("late", "/attribution/late"),
-    ("confidence", "/attribution/confidence/value"),
+/// The columns of a call that precede the parameter columns: their names, the places of their values
+/// in the API's answer, and their types.
+const COLUMNS: [(&str, &str, Kind); 21] = [
+    ("id", "/id", Kind::Text),
+    ("account", "/account", Kind::Text),
+    ("provider", "/provider", Kind::Text),
+    ("provider_call_id", "/provider_call_id", Kind::Text),
+    ("started_at", "/started_at", Kind::Moment),
+    ("answered_at", "/answered_at", Kind::Moment),
+    ("ended_at", "/ended_at", Kind::Moment),
+    ("state", "/state", Kind::Text),
+    ("outcome", "/outcome", Kind::Text),
+    ("ring_seconds", "/ring_seconds", Kind::Whole),
+    ("talk_seconds", "/talk_seconds", Kind::Whole),
+    ("to", "/to", Kind::Text),
+    ("from", "/from", Kind::Text),
+    ("first_time_caller", "/first_time_caller", Kind::Truth),
+    ("destination", "/destination", Kind::Text),
+    ("pool_id", "/pool/id", Kind::Whole),
+    ("pool_name", "/pool/name", Kind::Text),
+    ("attribution", "/attribution/outcome", Kind::Text),
+    ("allocated_at", "/attribution/allocated_at", Kind::Moment),
+    ("late", "/attribution/late", Kind::Truth),
+    ("confidence", "/attribution/confidence/value", Kind::Fraction),
 ];
 
 /// The columns of a call that follow the parameter columns.
-const LATER: [(&str, &str); 2] = [("blocked", "/blocked"), ("robocall_score", "/robocall/score")];
+const LATER: [(&str, &str, Kind); 2] =
+    [("blocked", "/blocked", Kind::Text), ("robocall_score", "/robocall/score", Kind::Whole)];
 
 /// One conversion: a result of a call, or the call itself.
 #[derive(Clone, Debug)]
@@ -77,11 +89,16 @@ pub(crate) enum Upload {
     Meta,
 }
 
+/// Returns the columns of a list of calls, each with its name and type.
+pub(crate) fn call_columns() -> impl Iterator<Item = (&'static str, Kind)> {
+    let typed = |(name, _, kind): (&'static str, &'static str, Kind)| (name, kind);
+    let parameters = PARAMETERS.into_iter().chain(["parameters"]).map(|name| (name, Kind::Text));
+    COLUMNS.into_iter().map(typed).chain(parameters).chain(LATER.into_iter().map(typed))
+}
+
 /// Returns the header line of a list of calls.
 pub(crate) fn call_header() -> Vec<&'static str> {
-    let columns = COLUMNS.iter().map(|(name, _)| *name);
-    let later = LATER.iter().map(|(name, _)| *name);
-    columns.chain(PARAMETERS).chain(["parameters"]).chain(later).collect()
+    call_columns().map(|(name, _)| name).collect()
 }
 
 /// Formats a call as the fields of one line. Unless `is_raw`, fields that look like formulas are
@@ -89,7 +106,7 @@ pub(crate) fn call_header() -> Vec<&'static str> {
 pub(crate) fn call_line(call: &Value, is_raw: bool) -> Vec<String> {
     let mut line: Vec<String> = COLUMNS
         .iter()
-        .map(|(name, path)| match *name {
+        .map(|(name, path, _)| match *name {
             "from" => caller(call),
             _ => text(call.pointer(path)),
         })
@@ -97,7 +114,7 @@ pub(crate) fn call_line(call: &Value, is_raw: bool) -> Vec<String> {
     let parameters = &call["attribution"]["parameters"];
     line.extend(PARAMETERS.iter().map(|name| text(parameters.get(name))));
     line.push(parameters.as_object().map_or_else(String::new, |_| parameters.to_string()));
-    line.extend(LATER.iter().map(|(_, path)| text(call.pointer(path))));
+    line.extend(LATER.iter().map(|(_, path, _)| text(call.pointer(path))));
     if is_raw { line } else { line.into_iter().map(harmless).collect() }
 }
 

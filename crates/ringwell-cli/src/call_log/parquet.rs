@@ -13,7 +13,7 @@ use parquet::schema::parser::parse_message_type;
 use serde_json::Value;
 use std::sync::Arc;
 
-use super::layout;
+use super::layout::{self, Kind};
 
 /// The number of calls per row group.
 const GROUP: usize = 10_000;
@@ -27,27 +27,8 @@ pub(super) struct Calls {
     waiting: Vec<Value>,
 }
 
-/// The type of a column.
-#[derive(Clone, Copy)]
-enum Kind {
-    Text,
-    Moment,
-    Whole,
-    Truth,
-    Fraction,
-}
-
 impl Kind {
-    fn of(column: &str) -> Self {
-        match column {
-            "started_at" | "answered_at" | "ended_at" | "allocated_at" => Self::Moment,
-            "ring_seconds" | "talk_seconds" | "pool_id" | "robocall_score" => Self::Whole,
-            "first_time_caller" | "late" => Self::Truth,
-            "confidence" => Self::Fraction,
-            _ => Self::Text,
-        }
-    }
-
+    /// Returns the column's physical type in Parquet, and its logical type.
     const fn schema(self) -> (&'static str, &'static str) {
         match self {
             Self::Text => ("binary", " (UTF8)"),
@@ -65,8 +46,8 @@ impl Calls {
     /// # Errors
     /// If the file cannot be written.
     pub(super) fn new(out: Out) -> anyhow::Result<Self> {
-        let columns = layout::call_header().into_iter().map(|name| {
-            let (kind, meaning) = Kind::of(name).schema();
+        let columns = layout::call_columns().map(|(name, kind)| {
+            let (kind, meaning) = kind.schema();
             format!("optional {kind} {name}{meaning};")
         });
         let schema = format!("message calls {{ {} }}", columns.collect::<String>());
@@ -102,7 +83,7 @@ impl Calls {
         let lines: Vec<Vec<String>> =
             calls.iter().map(|call| layout::call_line(call, true)).collect();
         let mut group = self.writer.next_row_group()?;
-        for place in 0..layout::call_header().len() {
+        for place in 0..layout::call_columns().count() {
             let mut column = group.next_column()?.context("the Parquet schema lacks a column")?;
             let cells = || lines.iter().map(|line| line[place].as_str());
             let (levels, present) = present(cells());

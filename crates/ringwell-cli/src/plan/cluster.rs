@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ringwell_config::Journal;
 use ringwell_plan::cluster::{Figure, MACHINE, MEASURED, Traffic, Unit, estimate};
 use serde_json::json;
 
@@ -60,6 +61,9 @@ pub(super) struct Args {
 /// # Errors
 /// If no estimate is possible, or the output cannot be written.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let journal = Journal::default();
+    #[expect(clippy::cast_precision_loss, reason = "a few GiB")]
+    let history_bytes = journal.history_bytes as f64;
     let figures = estimate(&Traffic {
         numbers_per_second: args.numbers_per_second,
         rows_per_batch: args.rows_per_batch,
@@ -72,6 +76,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         busy: args.busy,
         node_cores: args.node_cores,
         node_memory: args.node_memory * KIB * KIB * KIB,
+        history_bytes,
+        history_age: Duration::from_millis(journal.history_age.0),
     })?;
     let text = if args.json { in_json(&figures) } else { table(args, &figures) };
     print(text.as_bytes())

@@ -14,7 +14,7 @@ use crate::clock::WALL_APART_WARNED;
 use crate::node::JournalState;
 use crate::platform::{Moment, Platform};
 use crate::shard::Shard;
-use crate::store::{Reader, Store};
+use crate::store::{Reader, Store, segment_span};
 
 /// The minimum interval between reports of a failure that repeats in every round.
 const REPORT_EVERY: Duration = Duration::from_mins(1);
@@ -37,7 +37,7 @@ const NO_WRITES: &str = "the journal does not accept writes";
 /// Records the time, takes snapshots and drops old segments until the thread ends.
 pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
     let settings = thread.node.config.journal.clone();
-    let span = Some(Millis(settings.history_age.0 / 8));
+    let span = Some(segment_span(settings.history_age));
     let mut rounds = Rounds::new(&*store, settings.snapshot_every_bytes, span, thread.now());
     let mut wall = Wall { is_apart: false };
     // Failed work is retried in each round, but reported less often.

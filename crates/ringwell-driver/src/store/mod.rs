@@ -111,6 +111,13 @@ const MEMORY_HISTORY_BYTES: u64 = 128 << 20;
 /// allocation. With less, dropping old groups would mean copying most of their contents.
 const MEMORY_NUMBER_BYTES: u64 = 128;
 
+/// Returns an eighth of the maximum age of history. A segment of this age is replaced by a new one.
+/// A snapshot of this age is followed by a new one if records are written.
+#[must_use]
+pub const fn segment_span(history_age: Millis) -> Millis {
+    Millis(history_age.0 / 8)
+}
+
 /// The location and the settings of journals.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -169,11 +176,10 @@ impl Settings {
         settings
     }
 
-    /// Returns an eighth of the maximum age of history. A segment of this age is replaced by a new
-    /// one. A snapshot of this age is followed by a new one if records are written.
+    /// Returns [`segment_span`] for these settings.
     #[must_use]
     pub fn segment_span(&self) -> Option<Millis> {
-        self.history_age.map(|Millis(age)| Millis(age / 8))
+        self.history_age.map(segment_span)
     }
 
     /// Returns the directory of a shard's journal.

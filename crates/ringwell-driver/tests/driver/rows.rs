@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringwell_config::demo_pools;
+use ringwell_config::{BODY_BYTES_MAX, DEADLINE_MAX, ROWS_MAX, demo_pools};
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_driver::batch::{self, Answered};
 use ringwell_driver::message::{Message, PeerRow, PeerRows};
 use ringwell_driver::node::Begun;
 use ringwell_driver::stats::Kind;
 use ringwell_driver::{Path, Platform, moves, rows};
-use ringwell_engine::Outcome;
+use ringwell_engine::{BATCH_BYTES_MAX, LEAVES_WITHIN, Outcome};
+use ringwell_journal::RECORD_OVERHEAD_MAX;
 use ringwell_wire::{RequestError, Span};
 use tokio::sync::oneshot;
 
@@ -41,6 +42,15 @@ async fn move_silently(pair: &Pair, from: u16, to: u16) {
     pair.b_to_a.set(Links::Gone);
     let buckets = b.node.directory().placement().buckets_of(from).collect();
     moves::give(&pair.platform, &b.node, &b.peers, buckets, to).await.unwrap();
+}
+
+/// The engine does not depend on the configuration, so it cannot refer to the bounds of settings.
+#[test]
+fn the_engine_has_room_and_time_for_the_longest_batch_that_can_be_configured() {
+    // A row may need two records.
+    let overhead = ROWS_MAX * 2 * RECORD_OVERHEAD_MAX as u64;
+    assert!(BODY_BYTES_MAX + overhead <= BATCH_BYTES_MAX as u64);
+    assert!(DEADLINE_MAX + Duration::from_secs(1) <= Duration::from_millis(LEAVES_WITHIN.0));
 }
 
 #[test]

@@ -13,6 +13,8 @@ fn traffic(numbers_per_second: f64) -> Traffic {
         busy: 0.5,
         node_cores: 8,
         node_memory: 32.0 * 1_073_741_824.0,
+        history_bytes: 8.0 * 1_073_741_824.0,
+        history_age: Duration::from_hours(30 * 24),
     }
 }
 
