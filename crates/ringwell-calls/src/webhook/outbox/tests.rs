@@ -123,7 +123,7 @@ async fn a_removed_endpoint_is_disabled_at_once() {
     assert!(!states(&log, &made.id).await.0);
     event(&log, "call.answered", Millis(DAY)).await;
     assert_eq!(run(&log, Millis(DAY), Millis(2 * DAY), |_| 200).await, 0);
-    assert_eq!(log.endpoints().await.unwrap()[0].held, 2);
+    assert_eq!(log.endpoints().await.unwrap()[0].held, 3);
     assert_eq!(log.count_endpoints().await.unwrap().disabled, 1);
 }
 
