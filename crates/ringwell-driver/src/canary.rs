@@ -82,6 +82,11 @@ bugs! {
     OwnerNotBelieved "owner-not-believed";
     /// A look-up ignores that a number was in doubt once the number has been handed out again.
     DoubtForgotten "doubt-forgotten";
+    /// A look-up believes that a number had no visitor, although a shard did not answer.
+    NobodyBelieved "nobody-believed";
+    /// A shard that has lost its state of a number does not report that it may have handed the
+    /// number out.
+    LostUnknown "lost-unknown";
     /// If the owner of a number answers, look-ups ignore that other shards do not.
     UnreachableIgnored "unreachable-ignored";
     /// Look-ups do not ask the previous owner for the record of an allocation whose pool has moved.

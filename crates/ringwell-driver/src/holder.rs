@@ -192,6 +192,9 @@ impl LookUp<'_> {
         let nexts = answers.iter().filter_map(|(_, past)| past.next);
         let nexts: Vec<_> = nexts.filter(|_| !planted(Bug::EndsStayBehind)).collect();
         let sure = self.sure(&answers);
+        // A shard that has lost its state of the number may have handed the number out.
+        let lost = answers.iter().filter(|(_, past)| past.missing.is_none());
+        let lost = lost.filter_map(|(_, past)| past.lost_until).max();
         let later: Vec<_> = answers.iter_mut().filter_map(|(_, past)| Later::take(past)).collect();
         let answers: Vec<PastAllocation> =
             answers.into_iter().filter_map(|(_, past)| past.held).collect();
@@ -226,8 +229,16 @@ impl LookUp<'_> {
             };
         }
         let is_certain = held.as_ref().is_some_and(is_present);
-        if has_unknown && !sure.contains(&held.as_ref().map(|held| held.allocated_at)) {
-            gaps.push(Gap::unknown());
+        let is_believed = match &held {
+            Some(held) => sure.contains(&held.allocated_at),
+            None => planted(Bug::NobodyBelieved),
+        };
+        if !is_believed {
+            let was_free = |until: &Millis| {
+                held.as_ref().is_none_or(|held| held.locked_until < at.min(*until))
+            };
+            gaps.extend(has_unknown.then_some(Gap::unknown(None)));
+            gaps.extend(lost.filter(was_free).map(|until| Gap::unknown(Some(until))));
         }
         let (held, missing) = match held {
             Some(held) if is_certain => (Some(held), None),
@@ -253,11 +264,11 @@ impl LookUp<'_> {
     }
 
     /// Returns the time of the newest allocation by the requested time according to each answer
-    /// that [`is_sure`]. `None` stands for a sure answer without an allocation.
-    fn sure(&self, answers: &[(u16, Past)]) -> Vec<Option<Millis>> {
+    /// that [`is_sure`].
+    fn sure(&self, answers: &[(u16, Past)]) -> Vec<Millis> {
         let is_owner = |shard: u16| self.owner == Some(shard);
         let sure = answers.iter().filter(|(shard, past)| is_sure(past, is_owner(*shard)));
-        sure.map(|(_, past)| past.held.as_ref().map(|held| held.allocated_at)).collect()
+        sure.filter_map(|(_, past)| Some(past.held.as_ref()?.allocated_at)).collect()
     }
 
     /// Determines the wall-clock times of the newest allocations in `gaps`, except for the
@@ -359,14 +370,12 @@ fn newest_of_owner<'a>(
 
 /// Whether a shard's answer rules out that another shard handed the number out between the
 /// allocation that the shard reports and the requested time. The reported allocation was the newest
-/// of all shards when this shard handed the number out next, or still is. If the shard reports no
-/// allocation, there was none by then.
+/// of all shards when this shard handed the number out next, or still is. A shard that reports no
+/// allocation is never sure: the number may have come from another shard after its lockout, and then
+/// nothing is known of its former visitors.
 fn is_sure(past: &Past, is_owner: bool) -> bool {
-    let is_complete = match &past.held {
-        Some(_) => past.missing.is_none_or(|missing| missing == Missing::TooLong),
-        None => past.missing.is_none(),
-    };
-    let next = past.held.as_ref().map_or(past.next, |held| held.next_allocated_at);
+    let is_complete = past.missing.is_none_or(|missing| missing == Missing::TooLong);
+    let next = past.held.as_ref().and_then(|held| held.next_allocated_at);
     let is_newest = is_owner && !past.is_doubted;
     let was_doubted = past.was_doubted && !planted(Bug::DoubtForgotten);
     is_complete && past.later.is_none() && !was_doubted && (next.is_some() || is_newest)
@@ -380,9 +389,10 @@ impl Gap {
         Some(Self { missing, newest, newest_wall, lost_until: past.lost_until })
     }
 
-    /// Returns the gap of a shard that did not answer.
-    const fn unknown() -> Self {
-        Self { missing: Missing::NotKept, newest: None, newest_wall: None, lost_until: None }
+    /// Returns the gap of a shard that did not answer, or that lost its state of the number in a
+    /// period that ended at `lost_until`.
+    const fn unknown(lost_until: Option<Millis>) -> Self {
+        Self { missing: Missing::NotKept, newest: None, newest_wall: None, lost_until }
     }
 
     /// Returns `held`, or the reason why `held` may not be the newest allocation.

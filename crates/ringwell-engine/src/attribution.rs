@@ -58,8 +58,9 @@ pub struct Past {
     /// Whether another shard may have handed the number out after the newest allocation known here.
     /// This is possible if a hold of the pool ended after the lockout of that allocation.
     pub is_doubted: bool,
-    /// The end, by the wall clock, of a period whose records were lost, if that period is the
-    /// reason for `missing`. Allocations after this time are known.
+    /// The end, by the wall clock, of a period whose records were lost. Allocations after this time
+    /// are known. If the period is not the reason for `missing`, this shard has no state of the
+    /// number, but may have handed the number out in that period.
     pub lost_until: Option<Millis>,
     /// Whether another shard may have handed the number out after `held` and before this shard
     /// handed it out next. This is possible if the number was in doubt at that time.

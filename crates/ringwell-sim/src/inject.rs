@@ -460,8 +460,9 @@ impl World {
         found: Result<Past, String>,
     ) -> Judged {
         let node = self.cluster.home(wanted.shard);
-        let is_named = matches!(&found, Ok(Past { held: Some(_), .. }));
-        if self.nodes[node].running.is_none() && !is_named {
+        // The visitor's node is not needed to know that there was a visitor.
+        let is_unknown = found.as_ref().is_ok_and(|it| it.held.is_none() && it.missing.is_some());
+        if self.nodes[node].running.is_none() && (is_unknown || found.is_err()) {
             return Ok(());
         }
         let has_gaps = self.has_gaps();
@@ -497,6 +498,14 @@ impl World {
                 } else {
                     return Ok(());
                 }
+            }
+            Ok(Past { held: None, missing: None, .. })
+                if matches!(at, Moment::Wall(_)) && !is_to_blame =>
+            {
+                format!(
+                    "the look-up found nobody, but the number was handed out with the parameters {}",
+                    wanted.params
+                )
             }
             Ok(Past { held: None, .. }) if !wanted.is_newest || has_gaps || is_to_blame => {
                 return Ok(());

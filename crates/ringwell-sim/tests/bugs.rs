@@ -35,6 +35,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::ListsBeforeHolds,
     Bug::StartingAnswers,
     Bug::OtherVisitorIgnored,
+    Bug::LostUnknown,
     Bug::LostWithGaps,
     Bug::OwnerNotBelieved,
     Bug::LockoutOutlastsDoubt,
@@ -134,6 +135,13 @@ const COINCIDENCES: &[Coincidence] = &[
         ],
         has_hours: false,
         from: 9,
+        rules: &["attribution"],
+    },
+    Coincidence {
+        bug: Bug::NobodyBelieved,
+        on: &[Kind::Call, Kind::CallElsewhere, Kind::CallLate, Kind::Manage, Kind::Kill],
+        has_hours: false,
+        from: 1_161,
         rules: &["attribution"],
     },
     Coincidence {

@@ -230,6 +230,9 @@ pub(super) struct HeldJson {
     /// The time of this shard's own next allocation. Present only together with `later`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<u64>,
+    /// The end of a period whose records were lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lost_until: Option<u64>,
     /// Whether another shard may have handed the number out after the newest allocation that this
     /// shard has recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -289,6 +292,7 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
         missing,
         later,
         next,
+        lost_until,
         is_doubted,
         was_doubted,
         overflow_until,
@@ -303,10 +307,10 @@ pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
         Some(PastJson::Held(held)) => {
             let missing = held.missing.map(Missing::from);
             let (is_doubted, was_doubted) = (held.is_doubted, held.was_doubted);
-            let times = [held.later, held.next, held.overflow_until];
-            let [later, next, overflow_until] = times.map(|at| at.map(Millis));
-            let (held, none) = (Some(held.into()), Past::default());
-            Past { held, missing, is_doubted, was_doubted, later, next, overflow_until, ..none }
+            let times = [held.later, held.next, held.lost_until, held.overflow_until];
+            let [later, next, lost_until, overflow_until] = times.map(|at| at.map(Millis));
+            let times = Past { later, next, lost_until, overflow_until, ..Past::default() };
+            Past { held: Some(held.into()), missing, is_doubted, was_doubted, ..times }
         }
         Some(PastJson::None(none)) => Past {
             held: None,
@@ -360,6 +364,7 @@ impl From<PastAllocation> for HeldJson {
             missing: None,
             later: None,
             next: None,
+            lost_until: None,
             is_doubted: false,
             was_doubted: false,
             overflow_until: None,
@@ -406,11 +411,11 @@ mod tests {
         let all = kinds.into_iter().flat_map(|it| [(it, None), (it, later)]);
         for ((missing, later), is_doubted) in all.flat_map(|it| [(it, false), (it, true)]) {
             for held in [None, Some(held.clone())] {
-                let lost_until = later.filter(|_| held.is_none() && missing.is_some());
+                let lost_until = later.filter(|_| held.is_none() == missing.is_some());
                 let next = Some(Millis(30)).filter(|_| held.is_none() || later.is_some());
                 let overflow_until = Some(Millis(40)).filter(|_| is_doubted);
                 let later_by = Some(Millis(17)).filter(|_| held.is_none() && later.is_some());
-                let is_later_sure = lost_until.is_some() && is_doubted;
+                let is_later_sure = lost_until.is_some() && held.is_none() && is_doubted;
                 let dated = Past { later, later_by, is_later_sure, ..Past::default() };
                 let past =
                     Past { held, missing, is_doubted, lost_until, next, overflow_until, ..dated };

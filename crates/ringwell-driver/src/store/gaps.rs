@@ -132,7 +132,8 @@ impl Gaps {
     /// before `at`, after the lockout in `past` had ended. If so, the result records that history
     /// is missing. `bucket` is the bucket of the number's pool, if the number is in a pool. Gaps
     /// that concern all buckets concern the number only if `is_here` is set, which means that this
-    /// shard owns the number or has handed it out.
+    /// shard owns the number or has handed it out. Otherwise, the result contains only the end of
+    /// the gap: this shard may have handed the number out without knowing the number now.
     #[must_use]
     pub fn judge(&self, past: Past, at: Moment, (bucket, is_here): (Option<u16>, bool)) -> Past {
         let Moment::Wall(Millis(at)) = at else { return past };
@@ -142,11 +143,11 @@ impl Gaps {
             let is_in = |of: &BTreeSet<u16>| bucket.is_some_and(|bucket| of.contains(&bucket));
             gap.buckets.as_ref().map_or(is_here, is_in)
         };
-        let is_lost = |gap: &Gap| {
-            concerns(gap) && since < gap.to && free_from < at.min(gap.to) && gap.from < at
-        };
-        let lost = self.0.iter().filter(|gap| is_lost(gap));
-        match lost.map(|gap| Millis(gap.to)).max() {
+        let is_between = |gap: &&Gap| since < gap.to && free_from < at.min(gap.to) && gap.from < at;
+        let end = |gaps: &[&Gap]| gaps.iter().map(|gap| Millis(gap.to)).max();
+        let (own, others): (Vec<&Gap>, Vec<&Gap>) =
+            self.0.iter().filter(is_between).partition(|gap| concerns(gap));
+        match end(&own) {
             // The holder is already unknown, perhaps for a reason other than this gap. The end of
             // the gap is recorded as well. Otherwise, an allocation that was made in the gap could
             // be overlooked.
@@ -163,7 +164,12 @@ impl Gaps {
                 next: past.next,
                 ..Past::default()
             },
-            None => past,
+            None if planted(Bug::LostUnknown) || planted(Bug::OwnGapsForgotten) => past,
+            None => {
+                let others: Vec<&Gap> =
+                    others.into_iter().filter(|gap| gap.buckets.is_none()).collect();
+                Past { lost_until: end(&others), ..past }
+            }
         }
     }
 }

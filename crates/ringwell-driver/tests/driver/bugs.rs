@@ -7,7 +7,7 @@ use ringwell_driver::canary::plant;
 
 use crate::{appends, arrivals, changes, conflict, disk, holder, moves_back, snapshots, witness};
 
-const FOUND_BY: [(Bug, fn()); 24] = [
+const FOUND_BY: [(Bug, fn()); 25] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -51,6 +51,7 @@ const FOUND_BY: [(Bug, fn()); 24] = [
         moves_back::state_that_arrives_again_while_a_shard_already_serves_the_buckets_is_ignored,
     ),
     (Bug::OwnerNotBelieved, holder::the_owner_knows_the_newest_visitor_even_if_a_clock_is_wrong),
+    (Bug::LostUnknown, holder::a_node_that_lost_its_data_may_have_handed_out_any_number),
     (Bug::LostWithGaps, holder::a_lost_period_hides_no_allocation_that_followed_it),
     (
         Bug::OtherVisitorIgnored,

@@ -176,11 +176,14 @@ pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
         b.node.set_gaps(gaps);
         moves::learn(&platform, &a.node, &a.peers, owners()).await;
         let at = began.0 + 1000;
-        let elsewhere = ask(a, number, at).await.past;
-        assert!(elsewhere.held.is_some(), "{elsewhere:?}");
-        moves::learn(&platform, &b.node, &b.peers, owners()).await;
-        let lost = ask(a, number, at).await.past;
-        assert_eq!((lost.held, lost.missing), (None, Some(Missing::NotKept)));
+        // Node b need not know that the buckets are its own.
+        for is_known in [false, true] {
+            if is_known {
+                moves::learn(&platform, &b.node, &b.peers, owners()).await;
+            }
+            let lost = ask(a, number, at).await.past;
+            assert_eq!((lost.held, lost.missing), (None, Some(Missing::NotKept)));
+        }
     });
 }
 
@@ -252,6 +255,40 @@ pub(crate) fn a_lost_period_hides_no_allocation_that_followed_it() {
             let found = holder(&a.node, &a.alone, number, Millis(at)).await.unwrap().past;
             assert_eq!((found.held, found.missing), (None, Some(Missing::NotKept)));
         }
+    });
+}
+
+/// The number's state on the node that lost its data has left with the data, and the number has
+/// left the node's pools.
+#[test]
+pub(crate) fn a_node_that_lost_its_data_may_have_handed_out_any_number() {
+    let platform = Virtual::default();
+    let pair = pair_with_one_number_each(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let first = hand_out(a, 0, 1);
+        let (pool, number) = first.first_key_value().unwrap();
+        pass(&platform, 2).await;
+        let before = a.node.directory();
+        let other = before.pools_of(1).next().unwrap().id();
+        let mut fields = before.pool(other).unwrap().fields().clone();
+        fields.numbers.push(NumberRange::new(*number, 1).unwrap());
+        let next = before.change(vec![RingPool::new(fields).unwrap()], &[*pool]).unwrap();
+        let next = Arc::new(next);
+        a.node.use_directory(Arc::clone(&next));
+        b.node.use_directory(next);
+        let at = wall(&platform);
+        let named = ask(a, *number, at).await.past.held.unwrap();
+        let lost = |until: u64| {
+            let mut gaps = Gaps::default();
+            gaps.add(Millis::ZERO, Millis(until));
+            b.node.set_gaps(gaps);
+        };
+        lost(named.allocated_wall.0);
+        assert_eq!(ask(a, *number, at).await.past.held, Some(named));
+        lost(at);
+        let found = ask(a, *number, at).await.past;
+        assert_eq!((found.held, found.missing), (None, Some(Missing::NotKept)));
     });
 }
 

@@ -120,7 +120,7 @@ fn a_gap_of_all_buckets_concerns_the_numbers_of_the_shard_and_those_it_owns() {
     gaps.add(Millis(100), Millis(200));
     for (is_here, missing) in [(true, Some(Missing::NotKept)), (false, None)] {
         let judged = gaps.judge(Past::default(), Moment::Wall(Millis(150)), (Some(7), is_here));
-        assert_eq!(judged.missing, missing);
+        assert_eq!((judged.missing, judged.lost_until), (missing, Some(Millis(200))));
     }
     assert!(!gaps.contain(Millis(100)) && gaps.contain(Millis(200)));
 }
