@@ -192,9 +192,7 @@ impl LookUp<'_> {
         let nexts = answers.iter().filter_map(|(_, past)| past.next);
         let nexts: Vec<_> = nexts.filter(|_| !planted(Bug::EndsStayBehind)).collect();
         let sure = self.sure(&answers);
-        // A shard that has lost its state of the number may have handed the number out.
-        let lost = answers.iter().filter(|(_, past)| past.missing.is_none());
-        let lost = lost.filter_map(|(_, past)| past.lost_until).max();
+        let lost = lost_elsewhere(&answers);
         let later: Vec<_> = answers.iter_mut().filter_map(|(_, past)| Later::take(past)).collect();
         let answers: Vec<PastAllocation> =
             answers.into_iter().filter_map(|(_, past)| past.held).collect();
@@ -229,17 +227,7 @@ impl LookUp<'_> {
             };
         }
         let is_certain = held.as_ref().is_some_and(is_present);
-        let is_believed = match &held {
-            Some(held) => sure.contains(&held.allocated_at),
-            None => planted(Bug::NobodyBelieved),
-        };
-        if !is_believed {
-            let was_free = |until: &Millis| {
-                held.as_ref().is_none_or(|held| held.locked_until < at.min(*until))
-            };
-            gaps.extend(has_unknown.then_some(Gap::unknown(None)));
-            gaps.extend(lost.filter(was_free).map(|until| Gap::unknown(Some(until))));
-        }
+        gaps.extend(unsure(held.as_ref(), &sure, (has_unknown, lost), at));
         let (held, missing) = match held {
             Some(held) if is_certain => (Some(held), None),
             // A running lockout does not prove that `held` is the newest allocation: another shard
@@ -366,6 +354,32 @@ fn newest_of_owner<'a>(
         }
         _ => None,
     }
+}
+
+/// Returns the end of the newest period in which a shard may have handed the number out although it
+/// does not know the number now, because it has lost data.
+fn lost_elsewhere(answers: &[(u16, Past)]) -> Option<Millis> {
+    let complete = answers.iter().filter(|(_, past)| past.missing.is_none());
+    complete.filter_map(|(_, past)| past.lost_until).max()
+}
+
+/// Returns the gaps of shards that did not answer (`has_unknown`) and of those that have lost their
+/// state of the number in a period until `lost`. There are none if `held` is one of the allocations
+/// in `sure`.
+fn unsure(
+    held: Option<&PastAllocation>,
+    sure: &[Millis],
+    (has_unknown, lost): (bool, Option<Millis>),
+    at: Millis,
+) -> impl Iterator<Item = Gap> {
+    let is_believed = match held {
+        Some(held) => sure.contains(&held.allocated_at),
+        None => planted(Bug::NobodyBelieved),
+    };
+    let was_free = |until: &Millis| held.is_none_or(|held| held.locked_until < at.min(*until));
+    let lost = lost.filter(was_free).map(|until| Gap::unknown(Some(until)));
+    let unknown = has_unknown.then_some(Gap::unknown(None));
+    unknown.into_iter().chain(lost).filter(move |_| !is_believed)
 }
 
 /// Whether a shard's answer rules out that another shard handed the number out between the
@@ -501,93 +515,4 @@ fn earlier_next(one: &PastAllocation, other: &PastAllocation) -> Option<Millis> 
 }
 
 #[cfg(test)]
-mod tests {
-    use ringwell_core::PoolId;
-
-    use super::*;
-
-    const HELD: PastAllocation = PastAllocation {
-        pool: None,
-        allocated_at: Millis(100),
-        allocated_wall: Millis(1_000),
-        locked_until: Millis(1_050),
-        params: Vec::new(),
-        next_allocated_at: None,
-        keep_alives: None,
-    };
-
-    /// Another shard received the allocation of 10 s while its clock was 2 s ahead.
-    /// A shard that received a number dates the allocation by the number's arrival.
-    #[test]
-    fn the_order_of_the_shards_answers_does_not_matter() {
-        let held = |pool, at, wall| PastAllocation {
-            pool,
-            allocated_at: Millis(at),
-            allocated_wall: Millis(wall),
-            locked_until: Millis(wall + 5),
-            params: Vec::new(),
-            next_allocated_at: None,
-            keep_alives: None,
-        };
-        let pool = Some(PoolId(1));
-        // The allocation at 10 arrived elsewhere at 100, after the one at 90 was made.
-        let all = [held(None, 10, 100), held(pool, 90, 90), held(pool, 10, 10)];
-        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-            let newest = newest(order.map(|place: usize| &all[place])).unwrap();
-            assert_eq!(newest.allocated_at, Millis(90), "{order:?}");
-        }
-    }
-
-    #[test]
-    fn the_shard_that_made_an_allocation_dates_it_whichever_shard_answers_first() {
-        let at = |made_at, wall, pool| PastAllocation {
-            allocated_at: Millis(made_at),
-            allocated_wall: Millis(wall),
-            pool,
-            ..HELD
-        };
-        let pool = Some(PoolId(1));
-        let all = [at(10, 10_000, pool), at(10, 19_000, None), at(17, 17_000, pool)];
-        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-            let found = newest(order.map(|index: usize| &all[index])).unwrap();
-            assert_eq!(found.allocated_at, Millis(17), "{order:?}");
-        }
-    }
-
-    #[test]
-    fn a_visitor_from_before_a_period_as_an_overflow_number_is_not_named() {
-        let names = |at, until: Option<u64>| {
-            let past = Past { held: Some(HELD), ..Past::default() };
-            not_before_overflow(past, Millis(at), until.map(Millis)).held.is_some()
-        };
-        assert!(names(9_000, None));
-        assert!(names(1_049, Some(u64::MAX)), "the lockout runs");
-        assert!(!names(1_050, Some(u64::MAX)), "it may be any visitor's call");
-        assert!(!names(9_000, Some(1_001)), "it went to no visitor since");
-        assert!(names(9_000, Some(1_000)), "allocated after the period");
-        for (until, is_kept) in [(None, true), (Some(1_000), false), (Some(u64::MAX), true)] {
-            let past = not_before_overflow(Past::default(), Millis(9_000), until.map(Millis));
-            assert_eq!(past.missing, (!is_kept).then_some(Missing::NotKept), "{until:?}");
-        }
-    }
-
-    #[test]
-    fn what_a_shard_lacks_is_before_its_newest_allocation_and_in_the_period_that_it_lost() {
-        let may_follow = |newest: Option<u64>, wall: Option<u64>, lost: Option<u64>| {
-            let [newest, newest_wall, lost_until] = [newest, wall, lost].map(|at| at.map(Millis));
-            Gap { missing: Missing::NotKept, newest, newest_wall, lost_until }.may_follow(&HELD)
-        };
-        // The arguments: the newest allocation that the shard has recorded, the wall-clock time of
-        // that allocation, and the end of a lost period.
-        assert!(may_follow(None, None, None));
-        assert!(!may_follow(Some(100), None, None), "it received this allocation");
-        assert!(may_follow(Some(90), None, None), "it received another one, perhaps later");
-        assert!(!may_follow(Some(90), Some(999), None), "it received an earlier one");
-        assert!(may_follow(Some(90), Some(1_000), None), "the order of both is unknown");
-        assert!(!may_follow(None, None, Some(1_000)));
-        assert!(may_follow(None, None, Some(1_001)), "lost after this allocation");
-        assert!(!may_follow(Some(90), Some(999), Some(1_000)));
-        assert!(may_follow(Some(90), Some(999), Some(1_001)), "and lost after it");
-        assert!(may_follow(Some(90), None, Some(999)), "lost before, but received at any time");
-    }
-}
+mod tests;

@@ -28,6 +28,7 @@ parameters in the journal:
   ringwell journal erase /var/lib/ringwell/data --list erase.list
   systemctl start ringwell
   ringwell calls erase --list erase.list
+
 The last command also erases them in calls that other callers made in the meantime.
 
 The parameters of a visitor who never called are only in the journal:

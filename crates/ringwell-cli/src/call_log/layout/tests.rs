@@ -82,5 +82,8 @@ fn conversions_that_no_system_could_match_are_left_out() {
         assert_eq!(upload.line(&call), None, "{upload:?}");
     }
     withheld["answered_at"] = Value::Null;
+    let untimed = Conversion::of_call(&withheld, "Call").unwrap();
+    assert_eq!(withheld["started_at"], untimed.at);
+    withheld["outcome"] = json!("busy");
     assert!(Conversion::of_call(&withheld, "Call").is_none());
 }
