@@ -128,7 +128,7 @@ pub(crate) enum Command {
     /// Show which shard owns which buckets, and move them between running nodes
     #[command(after_help = shards::HELP)]
     Shards(shards::Args),
-    /// Print an HAProxy configuration for the nodes of a cluster
+    /// Print a haproxy configuration for the nodes of a cluster
     #[command(after_help = haproxy::HELP)]
     Haproxy(haproxy::Args),
     /// Send batches to a server and report answers and latencies
