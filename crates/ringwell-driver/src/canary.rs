@@ -83,7 +83,7 @@ bugs! {
     /// A look-up ignores that a number was in doubt once the number has been handed out again.
     DoubtForgotten "doubt-forgotten";
     /// A look-up believes that a number had no visitor, although a shard did not answer.
-    NobodyBelieved "nobody-believed";
+    AbsenceBelieved "absence-believed";
     /// A shard that has lost its state of a number does not report that it may have handed the
     /// number out.
     LostUnknown "lost-unknown";

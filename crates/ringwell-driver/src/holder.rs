@@ -374,7 +374,7 @@ fn unsure(
 ) -> impl Iterator<Item = Gap> {
     let is_believed = match held {
         Some(held) => sure.contains(&held.allocated_at),
-        None => planted(Bug::NobodyBelieved),
+        None => planted(Bug::AbsenceBelieved),
     };
     let was_free = |until: &Millis| held.is_none_or(|held| held.locked_until < at.min(*until));
     let lost = lost.filter(was_free).map(|until| Gap::unknown(Some(until)));

@@ -503,7 +503,7 @@ impl World {
                 if matches!(at, Moment::Wall(_)) && !is_to_blame =>
             {
                 format!(
-                    "the look-up found nobody, but the number was handed out with the parameters {}",
+                    "the look-up found no visitor, but the number was handed out with the parameters {}",
                     wanted.params
                 )
             }

@@ -138,7 +138,7 @@ const COINCIDENCES: &[Coincidence] = &[
         rules: &["attribution"],
     },
     Coincidence {
-        bug: Bug::NobodyBelieved,
+        bug: Bug::AbsenceBelieved,
         on: &[Kind::Call, Kind::CallElsewhere, Kind::CallLate, Kind::Manage, Kind::Kill],
         has_hours: false,
         from: 1_161,

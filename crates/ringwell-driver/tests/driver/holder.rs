@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringwell_config::demo_pools;
-use ringwell_core::{Millis, NumberRange, PromoNumber};
-use ringwell_directory::{RingPool, bucket};
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_directory::{Directory, RingPool, bucket};
 use ringwell_driver::holder::{HolderError, Joined, holder};
 use ringwell_driver::node::{Begun, JournalState, Phase};
 use ringwell_driver::store::Gaps;
@@ -30,6 +30,15 @@ async fn ask(side: &Side, number: PromoNumber, at: u64) -> Joined {
 fn pair_with_one_number_each(platform: &Virtual) -> Pair {
     let pools = demo_pools(40, 1, LIFETIME).unwrap();
     Pair::with(platform, pools, |_| Begun::default())
+}
+
+/// Returns the list of pools without `pool`, whose number is in a pool of shard 1 instead.
+fn moved_to_shard_1(side: &Side, pool: PoolId, number: PromoNumber) -> Arc<Directory> {
+    let before = side.node.directory();
+    let other = before.pools_of(1).next().unwrap().id();
+    let mut fields = before.pool(other).unwrap().fields().clone();
+    fields.numbers.push(NumberRange::new(number, 1).unwrap());
+    Arc::new(before.change(vec![RingPool::new(fields).unwrap()], &[pool]).unwrap())
 }
 
 /// Lets this many minutes pass.
@@ -269,12 +278,7 @@ pub(crate) fn a_node_that_lost_its_data_may_have_handed_out_any_number() {
         let first = hand_out(a, 0, 1);
         let (pool, number) = first.first_key_value().unwrap();
         pass(&platform, 2).await;
-        let before = a.node.directory();
-        let other = before.pools_of(1).next().unwrap().id();
-        let mut fields = before.pool(other).unwrap().fields().clone();
-        fields.numbers.push(NumberRange::new(*number, 1).unwrap());
-        let next = before.change(vec![RingPool::new(fields).unwrap()], &[*pool]).unwrap();
-        let next = Arc::new(next);
+        let next = moved_to_shard_1(a, *pool, *number);
         a.node.use_directory(Arc::clone(&next));
         b.node.use_directory(next);
         let at = wall(&platform);
@@ -327,12 +331,7 @@ pub(crate) fn the_next_owner_is_not_believed_before_it_has_taken_the_number_in()
         let newest = ask(b, *number, at).await.past.held.unwrap();
         // The new list adds the number to a pool of node a, and omits the pool that contained the
         // number.
-        let before = a.node.directory();
-        let own = before.pools_of(1).next().unwrap().id();
-        let mut fields = before.pool(own).unwrap().fields().clone();
-        fields.numbers.push(NumberRange::new(*number, 1).unwrap());
-        let next = before.change(vec![RingPool::new(fields).unwrap()], &[*pool]).unwrap();
-        a.node.use_directory(Arc::new(next));
+        a.node.use_directory(moved_to_shard_1(a, *pool, *number));
         let held = ask(a, *number, at).await.past.held;
         let named = held.map(|held| held.allocated_at);
         assert_eq!(named, Some(newest.allocated_at), "the node that had it before was believed");
