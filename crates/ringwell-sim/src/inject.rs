@@ -374,7 +374,7 @@ impl World {
         }
         let homes = &self.cluster;
         let counts = |grant: &Grant| self.is_dated(homes.home(grant.shard), grant.true_us);
-        let gone = model.lost_attributions(counts);
+        let gone = model.lost_attributions(counts).into_iter().filter(|it| self.is_known_lost(it));
         for wanted in model.dated_attributions(counts).into_iter().chain(gone) {
             let room_us = wanted.next_us.map_or(u64::MAX, |next| next - wanted.true_us);
             let within_us = self.dated_within_us();
@@ -527,6 +527,13 @@ impl World {
         let text = format!("allocated at {}, looked up at {at:?}: {fault}", wanted.at_ms);
         let (number, shard) = (wanted.number, wanted.shard);
         Err(Violation { rule: "attribution", text, number, shard })
+    }
+
+    /// Whether the node that has lost the allocation knows the period in which it lost some.
+    fn is_known_lost(&self, wanted: &Wanted) -> bool {
+        let running = self.nodes[self.cluster.home(wanted.shard)].running.as_ref();
+        let wall = Millis((ORIGIN_US + wanted.true_us) / 1000);
+        running.is_some_and(|running| running.node.gaps().contain(wall))
     }
 
     /// Whether any node knows of a period in which answered allocations may be missing.

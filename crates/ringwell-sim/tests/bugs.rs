@@ -25,7 +25,6 @@ const ELSEWHERE: &[Bug] = &[
     Bug::CopyKeepsName,
     Bug::LifetimesNotKept,
     Bug::TakenOverwritten,
-    Bug::OwnGapsForgotten,
     Bug::StopUnflushed,
     Bug::FoundNamesUnflushed,
     Bug::SnapshotMissesMoved,
@@ -35,7 +34,6 @@ const ELSEWHERE: &[Bug] = &[
     Bug::ListsBeforeHolds,
     Bug::StartingAnswers,
     Bug::OtherVisitorIgnored,
-    Bug::LostUnknown,
     Bug::LostWithGaps,
     Bug::OwnerNotBelieved,
     Bug::LockoutOutlastsDoubt,
@@ -138,13 +136,6 @@ const COINCIDENCES: &[Coincidence] = &[
         rules: &["attribution"],
     },
     Coincidence {
-        bug: Bug::AbsenceBelieved,
-        on: &[Kind::Call, Kind::CallElsewhere, Kind::CallLate, Kind::Manage, Kind::Kill],
-        has_hours: false,
-        from: 1_161,
-        rules: &["attribution"],
-    },
-    Coincidence {
         bug: Bug::DoubtForgotten,
         on: &[
             Kind::Call,
@@ -223,6 +214,9 @@ const ASKED_FOR: [Kind; 15] = [
     Kind::CopiedJournal,
 ];
 
+/// Nodes lose their data, and calls come in for the numbers that they had handed out.
+const LOST_DISK: &[Kind] = &[Kind::LostDisk, Kind::Manage, Kind::Call];
+
 /// A bug, the kinds of faults that are frequent, and a list of promises. The bug must break one of
 /// these promises.
 type Case = (Bug, &'static [Kind], &'static [&'static str]);
@@ -250,6 +244,9 @@ const CASES: &[Case] = &[
         &[Kind::MapChange, Kind::GainsFirst],
         &["two owners", "double", "forgotten"],
     ),
+    (Bug::LostUnknown, LOST_DISK, &["attribution"]),
+    (Bug::OwnGapsForgotten, LOST_DISK, &["attribution"]),
+    (Bug::AbsenceBelieved, LOST_DISK, &["attribution"]),
     (Bug::PowerCutRefused, &[Kind::Os, Kind::Power], &["refused"]),
     (Bug::PowerCutIgnored, &[Kind::Os, Kind::Power], &["not held", "double"]),
     (

@@ -7,7 +7,7 @@ use ringwell_driver::canary::plant;
 
 use crate::{appends, arrivals, changes, conflict, disk, holder, moves_back, snapshots, witness};
 
-const FOUND_BY: [(Bug, fn()); 25] = [
+const FOUND_BY: [(Bug, fn()); 23] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -33,7 +33,6 @@ const FOUND_BY: [(Bug, fn()); 25] = [
         Bug::StartUnconfirmed,
         conflict::a_node_that_starts_with_an_old_list_does_not_hand_out_numbers_of_other_nodes,
     ),
-    (Bug::OwnGapsForgotten, holder::what_was_lost_with_buckets_that_had_moved_in_is_not_kept),
     (Bug::TransitUnreported, changes::a_number_of_a_pool_in_transit_is_not_free_for_another_pool),
     (Bug::LockoutOutlastsDoubt, changes::a_lockout_that_outlasts_the_hold_of_its_bucket_is_in_doubt),
     (
@@ -51,7 +50,6 @@ const FOUND_BY: [(Bug, fn()); 25] = [
         moves_back::state_that_arrives_again_while_a_shard_already_serves_the_buckets_is_ignored,
     ),
     (Bug::OwnerNotBelieved, holder::the_owner_knows_the_newest_visitor_even_if_a_clock_is_wrong),
-    (Bug::LostUnknown, holder::a_node_that_lost_its_data_may_have_handed_out_any_number),
     (Bug::LostWithGaps, holder::a_lost_period_hides_no_allocation_that_followed_it),
     (
         Bug::OtherVisitorIgnored,

@@ -59,17 +59,18 @@ impl Model {
         dated.collect()
     }
 
-    /// Returns a look-up for each allocation that a visitor has seen but that the owner has lost.
+    /// Returns a look-up for each allocation that a visitor has seen but that its shard has lost.
     /// These look-ups must not return another visitor. Numbers with a grant that `counts` rejects
-    /// are omitted.
+    /// are omitted, and so are allocations of which no node can know that they are lost.
     pub(crate) fn lost_attributions(&self, counts: impl Fn(&Grant) -> bool) -> Vec<Wanted> {
         let all = || self.granted.values().flatten();
         let left_out: BTreeSet<u64> =
             all().filter(|grant| !counts(grant)).map(|grant| grant.number).collect();
-        let held = self.held.values().flatten().filter(|held| held.is_lost && !held.is_unknown);
-        let held = held.filter(|held| held.grant.is_fresh);
-        let lost = held.map(|held| &held.grant).filter(|it| !left_out.contains(&it.number));
-        let wanted = lost.map(|grant| {
+        let seen = self.held.values().flatten().filter(|held| !held.is_unknown);
+        let seen: BTreeSet<_> = seen.map(|held| (held.grant.number, held.grant.at_ms)).collect();
+        let lost = all().filter(|grant| grant.is_lost && grant.is_fresh);
+        let lost = lost.filter(|it| seen.contains(&(it.number, it.at_ms)));
+        let wanted = lost.filter(|it| !left_out.contains(&it.number)).map(|grant| {
             let later = all().filter(|it| it.number == grant.number && it.true_us > grant.true_us);
             Wanted {
                 next_us: later.map(|it| it.true_us).min(),
