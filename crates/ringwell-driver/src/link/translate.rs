@@ -175,6 +175,10 @@ pub(super) enum PastJson {
 /// ignore all members but `missing`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct NoHolderJson {
+    /// An answer with this member names a holder. If a newer release has added a member to it, it
+    /// must not be read as an answer without a holder.
+    #[serde(default, skip_serializing, deserialize_with = "refuse")]
+    allocated_at: (),
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<MissingJson>,
     /// The time of the oldest known allocation after the requested time, if another shard made it
@@ -204,6 +208,11 @@ pub(super) struct NoHolderJson {
     /// The end of the last period in which the number was an overflow number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     overflow_until: Option<u64>,
+}
+
+/// Fails, because the member must be absent.
+fn refuse<'de, D: serde::Deserializer<'de>>(_: D) -> Result<(), D::Error> {
+    Err(serde::de::Error::custom("the answer has members of a newer release: upgrade this node"))
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -275,6 +284,7 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     let [lost_until, later, later_anyway, later_by, next, overflow_until] = times;
     let Some(held) = held.map(HeldJson::from) else {
         return Some(PastJson::None(NoHolderJson {
+            allocated_at: (),
             missing,
             later,
             later_by,
@@ -425,5 +435,15 @@ mod tests {
                 assert_eq!(past_from_json(serde_json::from_str(&text).unwrap()), past);
             }
         }
+    }
+
+    #[test]
+    fn a_holder_with_members_of_a_newer_release_is_not_read_as_no_holder() {
+        let held = r#""allocated_at":10,"locked_until":20,"params":[],"pool":1,"#;
+        let text = format!("{{{held}\"next_allocated_at\":null,\"was_lent\":true}}");
+        assert!(serde_json::from_str::<Option<PastJson>>(&text).is_err(), "{text}");
+        let none = r#"{"missing":"not_kept","was_lent":true}"#;
+        let none = past_from_json(serde_json::from_str(none).unwrap());
+        assert_eq!(none, Past { missing: Some(Missing::NotKept), ..Past::default() });
     }
 }
