@@ -2,14 +2,17 @@
 //!
 //! The load of a pool is the count of numbers that would be locked out if the pool never ran out.
 //! If each lockout lasts one lifetime, the load equals the number of rows within the last lifetime
-//! that needed a new number, even if traffic varies. Lockouts that are extended or released are not
-//! taken into account. To count the rows, each pool's row counts at a few earlier times are kept;
-//! they are called marks. The caller passes the current time. Invariant: the number of a pool's
-//! marks is limited, whatever the pool's lifetime.
+//! that needed a new number, even if traffic varies. Keep-alives lengthen lockouts, and releases
+//! shorten them: the load is the time for which numbers are locked out, divided by the time in
+//! which this was counted. Each row that found no number counts like a mean allocation. To count
+//! the rows, each pool's counts at a few earlier times are kept; they are called marks. The caller
+//! passes the current time. Invariant: the number of a pool's marks is limited, whatever the pool's
+//! lifetime.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::running_server::PoolLoad;
 use ringwell_core::{Millis, PoolId};
@@ -73,6 +76,8 @@ struct Mark {
     at: Millis,
     asked: u64,
     exhausted: u64,
+    /// The milliseconds that keep-alives and releases have added to lockouts.
+    lengthened: i64,
 }
 
 impl Loads {
@@ -184,7 +189,7 @@ impl Outlook<'_> {
 
 impl Trail {
     fn new(now: Millis, seen: PoolAsked) -> Self {
-        let mark = Mark { at: now, asked: 0, exhausted: 0 };
+        let mark = Mark { at: now, asked: 0, exhausted: 0, lengthened: 0 };
         let (marks, hour) = (VecDeque::from([mark]), (hour_of(now), 0.0, 0));
         Self { seen, marks, newest: mark, decided: mark, hour, means: VecDeque::new() }
     }
@@ -193,11 +198,15 @@ impl Trail {
         let before = self.seen;
         let allocated = more(before.allocated, seen.allocated);
         let exhausted = more(before.exhausted, seen.exhausted);
+        // The counters restart together.
+        let has_restarted = fell(before.allocated, seen.allocated);
+        let lengthened = seen.lengthened - if has_restarted { 0 } else { before.lengthened };
         self.seen = seen;
         self.newest = Mark {
             at: now.max(self.newest.at),
             asked: self.newest.asked + allocated + exhausted,
             exhausted: self.newest.exhausted + exhausted,
+            lengthened: self.newest.lengthened + lengthened,
         };
         self.mark();
         self.mean();
@@ -243,8 +252,20 @@ impl Trail {
         if over == Millis::ZERO {
             return None;
         }
-        let asked = self.newest.asked - first.asked;
-        Some((float(asked) * (float(self.seen.lifetime.0) / float(over.0)), over))
+        let asked = float(self.newest.asked - first.asked);
+        let exhausted = float(self.newest.exhausted - first.exhausted);
+        let lengthened = signed(self.newest.lengthened - first.lengthened);
+        let locked = asked * float(self.seen.lifetime.0) + lengthened + exhausted * self.longer();
+        Some((locked.max(0.0) / float(over.0), over))
+    }
+
+    /// The mean time in milliseconds by which keep-alives and releases change a lockout. Computed
+    /// from all counts, because a lifetime in which few numbers were handed out says little.
+    fn longer(&self) -> f64 {
+        match self.newest.asked - self.newest.exhausted {
+            0 => 0.0,
+            allocated => signed(self.newest.lengthened) / float(allocated),
+        }
     }
 
     fn load(&self) -> Option<PoolLoad> {
@@ -252,9 +273,11 @@ impl Trail {
         let (load, over) = self.present()?;
         let (_, sum, count) = self.hour;
         let means = self.means.iter().rev().take(DAY - 1).copied().chain(mean(sum, count));
+        let lockout = float(self.seen.lifetime.0) + self.longer();
         Some(PoolLoad {
             numbers: self.seen.numbers,
             lifetime: self.seen.lifetime,
+            lockout: Duration::from_secs_f64(lockout.max(1.0) / 1000.0),
             over,
             asked: self.newest.asked - first.asked,
             exhausted: self.newest.exhausted - first.exhausted,
@@ -281,8 +304,11 @@ impl Trail {
 /// The growth of a counter that wraps at 2^32. If the counter fell by less than 2^31, it restarted
 /// from zero, because the pool moved to another shard.
 fn more(before: u32, after: u32) -> u64 {
-    let grown = after.wrapping_sub(before);
-    u64::from(if grown > u32::MAX / 2 { after } else { grown })
+    u64::from(if fell(before, after) { after } else { after.wrapping_sub(before) })
+}
+
+const fn fell(before: u32, after: u32) -> bool {
+    after.wrapping_sub(before) > u32::MAX / 2
 }
 
 fn hour_of(now: Millis) -> Millis {
@@ -297,6 +323,11 @@ fn mean(sum: f64, count: u32) -> Option<f32> {
 #[expect(clippy::cast_precision_loss, reason = "no count or time reaches 2^52")]
 const fn float(count: u64) -> f64 {
     count as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no sum of lockouts reaches 2^52 ms")]
+const fn signed(time: i64) -> f64 {
+    time as f64
 }
 
 #[cfg(test)]

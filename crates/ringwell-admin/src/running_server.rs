@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::time::Duration;
 
 use ringwell_config::Site;
 use ringwell_core::{Millis, NumberRange, PoolId};
@@ -20,6 +21,12 @@ pub trait RunningServer: Send + Sync {
     /// The recent demand for `pool`. `None` if no shard of this node has the pool, or if the pool
     /// has not been watched long enough.
     fn load(&self, pool: PoolId) -> Option<PoolLoad>;
+
+    /// The name of the node that serves `pool`. `None` if this node serves it, or if there is only
+    /// one node.
+    fn other_owner(&self, _pool: PoolId) -> Later<'_, Option<String>> {
+        Box::pin(async { None })
+    }
 
     /// The numbers in the rotation of `pool` that no visitor has held since the time `since`. Empty
     /// if the pool's shard cannot be reached.
@@ -57,8 +64,10 @@ pub struct PoolState {
 pub struct PoolLoad {
     /// The count of numbers in rotation.
     pub numbers: u32,
-    /// The lockout after an allocation.
+    /// The guaranteed lifetime of an allocation.
     pub lifetime: Millis,
+    /// The mean lockout after an allocation, including keep-alives and releases.
+    pub lockout: Duration,
     /// The period of the counts: the lifetime or slightly more, or the server's uptime if that is
     /// shorter.
     pub over: Millis,
@@ -66,8 +75,9 @@ pub struct PoolLoad {
     pub asked: u64,
     /// The count of rows in the period `over` for which every number was locked out.
     pub exhausted: u64,
-    /// The count of rows in one lifetime, at the rate measured in `over`. This is the mean count of
-    /// numbers that would be locked out if the pool never ran out.
+    /// The mean count of numbers that would be locked out if the pool never ran out: the count of
+    /// rows in one lifetime, at the rate measured in `over`, plus the numbers that keep-alives kept
+    /// locked out for longer.
     pub load: f64,
     /// The highest mean of `load` over a clock hour in the last day.
     pub busiest: f64,

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -40,7 +41,8 @@ impl RunningServer for Quiet {
     fn load(&self, _pool: PoolId) -> Option<PoolLoad> {
         let (lifetime, over) = (Millis(1_800_000), Millis(3_600_000));
         let (asked, exhausted, load, busiest) = (16, 4, 8.0, 8.0);
-        Some(PoolLoad { numbers: 1, lifetime, over, asked, exhausted, load, busiest })
+        let lockout = Duration::from_millis(lifetime.0);
+        Some(PoolLoad { numbers: 1, lifetime, lockout, over, asked, exhausted, load, busiest })
     }
 
     fn unused(&self, _pool: PoolId, _since: Millis) -> Later<'_, Vec<NumberRange>> {
@@ -260,6 +262,43 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
         let answer = send(&router, token, add, &json!({ "ranges": [number] }).to_string()).await;
         assert!(answer.contains(&format!("{number} is {holder}")), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn a_token_of_a_network_lists_and_moves_the_numbers_of_this_network_only() {
+    let data = TempDir::new().unwrap();
+    let router = fresh(data.path()).await;
+    let north = writer(&router, "north").await;
+    let pools =
+        format!("{COLUMNS}\n11,,1800,8885550100,5,north,a,c\n21,,1800,8885550105,5,south,a,c\n");
+    gets(&router, ADMIN, "POST /v1/pools.csv", &pools, 200).await;
+    let own = r#"{"ranges":["8885550300-8885550309"],"network":"north"}"#;
+    gets(&router, ADMIN, "POST /v1/numbers", own, 200).await;
+    let listed = send(&router, &north, "GET /v1/numbers", "").await;
+    let (_, listed) = listed.split_once("\r\n\r\n").or(listed.split_once("\n\n")).unwrap();
+    let listed: serde_json::Value = serde_json::from_str(listed).unwrap();
+    let firsts: Vec<_> = listed.as_array().unwrap().iter().map(|run| &run["first"]).collect();
+    assert_eq!(firsts, ["8885550100", "8885550300"], "{listed}");
+    for (number, status) in [("8885550100", 200), ("8885550300", 200), ("8885550105", 404)] {
+        gets(&router, &north, &format!("GET /v1/numbers/{number}"), "", status).await;
+    }
+    let moves = "POST /v1/numbers/moves";
+    for (body, status) in [
+        (r#"{"ranges":["8885550100"],"to":"quarantine"}"#, 200),
+        (r#"{"ranges":["8885550100"],"to":"pool"}"#, 200),
+        (r#"{"ranges":["8885550101"],"to":"inventory"}"#, 200),
+        (r#"{"ranges":["8885550300"],"to":"retired"}"#, 200),
+        // Numbers of another network, in the inventory of all networks, and unknown numbers.
+        (r#"{"ranges":["8885550105"],"to":"quarantine"}"#, 404),
+        (r#"{"ranges":["8885550104-8885550105"],"to":"inventory"}"#, 404),
+        (r#"{"ranges":["8885550150"],"to":"retired"}"#, 404),
+        (r#"{"ranges":["8885550999"],"to":"retired"}"#, 404),
+    ] {
+        gets(&router, &north, moves, body, status).await;
+    }
+    gets(&router, ADMIN, moves, r#"{"ranges":["8885550105"],"to":"quarantine"}"#, 200).await;
+    gets(&router, &north, moves, r#"{"ranges":["8885550105"],"to":"pool"}"#, 404).await;
+    gets(&router, &north, "POST /v1/numbers", own, 403).await;
 }
 
 /// An overflow number must not be in its pool's rotation, because many visitors see it at once. The

@@ -23,7 +23,7 @@ use tokio::sync::{oneshot, watch};
 use crate::background::behind_the_shards;
 use crate::data_files::WAITING;
 use crate::database_lock::{CALL_LOG, claim_for_server, usual_call_log};
-use crate::listener::{Listener, cannot_listen};
+use crate::listener::{Reserved, cannot_listen};
 
 /// The listener's name, and the setting that contains its address.
 const PLACE: (&str, &str) = ("calls", "calls.listen");
@@ -90,7 +90,8 @@ impl Numbers for NodeNumbers {
 }
 
 impl Running {
-    /// Opens the call log and listens for providers. Requests are answered once the node serves.
+    /// Opens the call log and reserves the address for providers, which can connect once the node
+    /// serves.
     /// Calls can be read with the tokens in `lookup`, which the directory keeps current.
     ///
     /// # Errors
@@ -123,21 +124,21 @@ impl Running {
             runtime.block_on(async {
                 let log = Log::open_or_later(&location).await.context("the call log")?;
                 let service = Service::start(settings, log, numbers)?;
-                let listener = Listener::bind(&settings.listen).await;
+                let reserved = Reserved::new(&settings.listen).await;
                 let address = &settings.listen;
-                let listener = listener.map_err(|error| cannot_listen(PLACE, address, error))?;
-                Ok::<_, anyhow::Error>((service, listener))
+                let reserved = reserved.map_err(|error| cannot_listen(PLACE, address, error))?;
+                Ok::<_, anyhow::Error>((service, reserved))
             })
         };
-        let (service, listener) = behind_the_shards(open)??;
-        let address = listener.address();
+        let (service, reserved) = behind_the_shards(open)??;
+        let address = reserved.address();
         tracing::info!(%address, "calls");
         let (end, ended) = oneshot::channel();
         let thread = {
             let (service, serves) = (service.clone(), node.serves.subscribe());
             let work = move || {
                 let _claim = claim;
-                run(&runtime, &service, listener, serves, ended);
+                run(&runtime, &service, reserved, serves, ended);
             };
             thread::Builder::new().name("calls".to_owned()).spawn(work)?
         };
@@ -221,7 +222,7 @@ impl Running {
 fn run(
     runtime: &Runtime,
     service: &Service,
-    listener: Listener,
+    reserved: Reserved,
     mut serves: watch::Receiver<bool>,
     ended: oneshot::Receiver<()>,
 ) {
@@ -229,10 +230,10 @@ fn run(
     let router = http::providers(service.clone());
     runtime.block_on(async {
         let answer = async {
-            // Until the node serves, no connection is accepted, so the provider uses its own
+            // Until the node serves, connections are refused, so the provider uses its own
             // fallback.
             let _ = serves.wait_for(|serves| *serves).await;
-            listener.serve(router, CONNECTIONS_MAX).await;
+            reserved.listen(PLACE).await.serve(router, CONNECTIONS_MAX).await;
         };
         tokio::select! {
             () = answer => {}

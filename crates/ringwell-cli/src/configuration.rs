@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use anyhow::ensure;
 use ringwell_calls::webhook::address::Policy;
-use ringwell_config::{CallAccount, Config, DestinationRule, UnknownNumber};
+use ringwell_config::{CallAccount, Config, Database, DestinationRule, UnknownNumber};
 use ringwell_core::{PoolId, PromoNumber};
 use ringwell_directory::{Directory, RingPool};
 use ringwell_node::disk::{Identity, OsFiles};
+use ringwell_store::{Location, StoreError, probe_pools};
+use tokio::runtime::Builder;
 
 use crate::print::counted;
 
@@ -20,15 +22,85 @@ pub(crate) const TOKEN_VARIABLE: &str = "the variable RINGWELL_TOKEN_SHA256 over
     management.token_sha256 of the configuration: remove the variable (the package sets it in \
     /etc/ringwell/environment) and restart";
 
+/// The ring pools of a configuration's database.
+pub(crate) enum InDatabase {
+    /// The configuration has no database, or the next start will create or upgrade its tables.
+    Unknown,
+    /// The pools, which are valid.
+    Valid(Directory),
+    /// The pools could not be read, for this reason.
+    NotChecked(String),
+    /// The server would refuse the pools, for these reasons.
+    Faulty(Vec<String>),
+}
+
+impl InDatabase {
+    /// Reads the pools, and changes nothing. A server may be using the database.
+    pub(crate) fn read(config: &Config) -> Self {
+        let location = match &config.database {
+            None => return Self::Unknown,
+            Some(Database::File(path)) => Location::File(path.clone()),
+            Some(Database::Postgres(url)) => Location::Url(url.reveal().to_owned()),
+        };
+        let runtime = match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return Self::NotChecked(error.to_string()),
+        };
+        let of_setting = |error| format!("directory.database: {error}");
+        match runtime.block_on(probe_pools(&location)) {
+            Ok(None) => Self::Unknown,
+            Ok(Some(pools)) => match Directory::new(1, pools, config.shards) {
+                Ok(pools) => Self::Valid(pools),
+                Err(faults) => Self::Faulty(
+                    faults.into_iter().map(|fault| of_setting(fault.to_string())).collect(),
+                ),
+            },
+            Err(error @ (StoreError::NewerSchema { .. } | StoreError::Damaged(_))) => {
+                Self::Faulty(vec![of_setting(error.to_string())])
+            }
+            Err(error) => Self::NotChecked(of_setting(error.to_string())),
+        }
+    }
+
+    /// Returns the pools that the server will use, if they are known. `of_file` are the pools in
+    /// the configuration's files.
+    pub(crate) fn or_in_file<'a>(
+        &'a self,
+        config: &Config,
+        of_file: &'a Directory,
+    ) -> Option<&'a Directory> {
+        match self {
+            Self::Valid(pools) if pools.pool_count() > 0 => Some(pools),
+            Self::Valid(_) => Some(of_file),
+            _ => pools_in_file(config, of_file),
+        }
+    }
+
+    /// Returns a warning if the pools were not checked.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let Self::NotChecked(reason) = self else { return None };
+        Some(format!("the ring pools in the database were not checked: {reason}"))
+    }
+}
+
 /// Returns a short description of the ring pools of a configuration.
-pub(crate) fn pools_of(config: &Config, directory: &Directory) -> String {
-    let (pools, numbers) = (directory.pool_count() as u64, directory.number_count());
-    let listed = format!("{}, {}", counted(pools, "pool"), counted(numbers, "number"));
-    match (pools, &config.database, &config.application) {
+pub(crate) fn pools_of(config: &Config, of_file: &Directory, in_database: &InDatabase) -> String {
+    let counts = |directory: &Directory| {
+        let pools = counted(directory.pool_count() as u64, "pool");
+        format!("{pools}, {}", counted(directory.number_count(), "number"))
+    };
+    if let InDatabase::Valid(pools) = in_database
+        && (pools.pool_count() > 0 || of_file.pool_count() == 0)
+    {
+        return format!("{} in the database", counts(pools));
+    }
+    match (of_file.pool_count(), &config.database, &config.application) {
         (0, Some(_), _) => "the ring pools are in the database".to_owned(),
-        (_, Some(_), _) => format!("{listed}, imported if the database has no ring pools"),
+        (_, Some(_), _) => {
+            format!("{}, imported if the database has no ring pools", counts(of_file))
+        }
         (0, None, Some(_)) => "the ring pools come from the application".to_owned(),
-        (_, None, _) => listed,
+        (_, None, _) => counts(of_file),
     }
 }
 

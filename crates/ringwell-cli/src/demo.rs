@@ -28,7 +28,7 @@ use ringwell_config::{
 use ringwell_core::Millis;
 use ringwell_directory::{Directory, Fault, RingPool, Token};
 use ringwell_node::disk::{DataLock, LockError, ReadLock};
-use ringwell_node::{Directories, Routes};
+use ringwell_node::{Directories, Routes, StartSignals};
 
 use self::files::write_whole;
 use self::front::Front;
@@ -106,6 +106,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(faults) => return Ok(show(&faults)),
     };
     logs::start(&config.log)?;
+    let signals = StartSignals::begin()?;
 
     let data = config.data.clone();
     check_free(&config)?;
@@ -154,7 +155,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         config,
         directory,
         None,
-        Directories::default(),
+        Directories { signals: Some(signals), ..Directories::default() },
         routes,
         None,
         Box::new(introduce),

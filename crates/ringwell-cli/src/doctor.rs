@@ -27,8 +27,9 @@ use ringwell_store::file_exists;
 use rustix::process::{Resource, getrlimit};
 
 use crate::api_client::{ApiClient, HEALTH_MAX, Url};
-use crate::configuration::{TOKEN_VARIABLE, pools_of};
-use crate::configuration::{pools_in_file, warn_of_destinations, warn_of_routing};
+use crate::configuration::{
+    InDatabase, TOKEN_VARIABLE, pools_of, warn_of_destinations, warn_of_routing,
+};
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::faults::{NAME_CONFIG, is_file};
 use crate::flags::durability;
@@ -261,7 +262,8 @@ fn loaded(path: &Path, flags: Overrides, findings: &mut Findings) -> Option<(Con
 
 fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
     let Some((config, directory)) = loaded(path, flags, findings) else { return };
-    let pools = pools_of(&config, &directory);
+    let in_database = InDatabase::read(&config);
+    let pools = pools_of(&config, &directory, &in_database);
     findings.ok("config", format!("{}: no faults; {pools}", path.display()));
     if config.management.token_sha256.current().is_empty() {
         findings.note(
@@ -275,7 +277,11 @@ fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
     for slip in warn_of_slips() {
         findings.note("config", slip);
     }
-    let pools = pools_in_file(&config, &directory);
+    match &in_database {
+        InDatabase::Faulty(faults) => faults.iter().for_each(|it| findings.bad("pools", it)),
+        other => other.warning().into_iter().for_each(|it| findings.note("pools", it)),
+    }
+    let pools = in_database.or_in_file(&config, &directory);
     let of_pools = pools.into_iter().flat_map(|pools| warn_of_destinations(&config, pools));
     for warning in of_pools.chain(warn_of_routing(&config)) {
         findings.note("calls", warning);

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -20,8 +20,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use ringwell_admin::Recognized;
 use ringwell_config::{Listen, Management};
+use ringwell_node::try_bind;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, lookup_host};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// The maximum number of open connections to the management API. At this limit, an unauthenticated
@@ -36,6 +37,9 @@ const FIELDS_MAX: usize = 64;
 const CONNECTION_TIME_MAX: Duration = Duration::from_hours(2);
 /// The pause after a failure to accept a connection. The usual cause is too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// The maximum number of connections that wait to be accepted, as `TcpListener::bind` sets it.
+const BACKLOG: u32 = 1024;
 
 /// Creates the error for a listener that cannot use `address`. The tuple contains the listener's
 /// name and the name of the setting for its address.
@@ -106,6 +110,72 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
         std::fs::remove_file(path)?;
     }
     UnixListener::bind(path)
+}
+
+/// An address at which a process will listen later. Until then, connections are refused, so that
+/// clients and load balancers use another server.
+pub(crate) struct Reserved {
+    address: Listen,
+    /// A bound socket, so that the system has chosen its port. `None` for unix sockets.
+    socket: Option<TcpSocket>,
+}
+
+impl Reserved {
+    /// Reserves `address`, or checks that the process can listen on it now.
+    pub(crate) async fn new(address: &Listen) -> io::Result<Self> {
+        let Listen::Tcp { host, port } = address else {
+            try_bind(address)?;
+            return Ok(Self { address: address.clone(), socket: None });
+        };
+        let mut refused = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for address in lookup_host((host.as_str(), *port)).await? {
+            match reserve(address) {
+                Ok(socket) => {
+                    let port = socket.local_addr()?.port();
+                    let address = Listen::Tcp { host: address.ip().to_string(), port };
+                    return Ok(Self { address, socket: Some(socket) });
+                }
+                Err(error) => refused = error,
+            }
+        }
+        Err(refused)
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Listens at the address. If another process listens there by now, waits until it ends.
+    /// `place` is as for [`cannot_listen`].
+    pub(crate) async fn listen(self, place: (&str, &str)) -> Listener {
+        let mut listened = match self.socket {
+            Some(socket) => socket.listen(BACKLOG).map(Listener::Tcp),
+            None => Listener::bind(&self.address).await,
+        };
+        let mut is_first = true;
+        loop {
+            let error = match listened {
+                Ok(listener) => return listener,
+                Err(error) => error,
+            };
+            if is_first {
+                let error = cannot_listen(place, &self.address, error);
+                tracing::error!(error = format!("{error:#}"), "will try again every second");
+            }
+            is_first = false;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            listened = Listener::bind(&self.address).await;
+        }
+    }
+}
+
+/// Binds a socket, as `TcpListener::bind` does, but does not listen. Fails if another socket
+/// listens at the address.
+fn reserve(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 /// A listener for clients of the management API, or for webhooks.

@@ -3,22 +3,19 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use anyhow::Context as _;
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
 use ringwell_config::{Cluster, Config, Database, Overrides, Reloaded, Site, load};
 use ringwell_directory::{Directory, Fault, RingPool};
-use ringwell_node::{Check, Directories, Logs, Membership, Routes, disk, order_channel, step_back};
-use ringwell_node::{check_free, warn_of_validity};
+use ringwell_node::{Check, Directories, Logs, Membership, Routes, StartSignals};
+use ringwell_node::{check_free, disk, order_channel, step_back, warn_of_validity};
 use ringwell_store::ONLY_NODE;
-use signal_hook::consts::SIGHUP;
 
 use crate::calls::Running;
 use crate::configuration::{
-    TOKEN_VARIABLE, has_no_journals_in_files, pools_in_file, pools_of, warn_of_destinations,
-    warn_of_routing,
+    InDatabase, TOKEN_VARIABLE, has_no_journals_in_files, pools_in_file, pools_of,
+    warn_of_destinations, warn_of_routing,
 };
 use crate::directory::Following;
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
@@ -66,7 +63,7 @@ pub(crate) struct Args {
 /// as an error.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     check_variables()?;
-    let (hung_up, flags) = (survive_hang_ups()?, args.server.overrides(args.data));
+    let (signals, flags) = (handle_signals(args.check)?, args.server.overrides(args.data));
     let (mut config, mut directory) = match read(&args.config, flags.clone()) {
         Ok(loaded) => loaded,
         Err(code) => return Ok(code),
@@ -121,7 +118,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let (loads, tokens, mut thread) = (SharedLoads::default(), DatabaseTokens::default(), None);
     let dashboard = Dashboard::new(loads.clone());
-    let mut directories = Directories { hung_up, check, ..Directories::default() };
+    let mut directories = Directories { signals, check, ..Directories::default() };
     if let Some(kept) = kept {
         let (handle, orders) = order_channel();
         directories.orders = Some(orders);
@@ -184,12 +181,10 @@ fn check_addresses(config: &Config) -> anyhow::Result<()> {
     config.calls.as_ref().map_or(Ok(()), |calls| Running::check_free(&calls.listen))
 }
 
-/// Lets the process survive a SIGHUP, and records the signal. An operator who reloads all nodes may
-/// send a SIGHUP to a node that is still starting.
-fn survive_hang_ups() -> anyhow::Result<Arc<AtomicBool>> {
-    let hung_up = Arc::<AtomicBool>::default();
-    signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up)).context("cannot handle signals")?;
-    Ok(hung_up)
+/// Handles signals during the startup. An interrupted check must not report success, so it ends by
+/// the signal.
+fn handle_signals(is_check: bool) -> anyhow::Result<Option<StartSignals>> {
+    Ok((!is_check).then(StartSignals::begin).transpose()?)
 }
 
 /// Logs each warning.
@@ -298,11 +293,17 @@ fn checked(
     if let Some(warning) = ringwell_node::disk::warn_of_mode(&config.data) {
         eprintln!("warning: {warning}");
     }
-    let of_config = warnings(config, directory, pools_in_file(config, directory));
-    for warning in warn_of_cluster(config, member).into_iter().chain(of_config) {
+    let in_database = InDatabase::read(config);
+    if let InDatabase::Faulty(faults) = &in_database {
+        faults.iter().for_each(print_error);
+        return Ok(ExitCode::FAILURE);
+    }
+    let of_config = warnings(config, directory, in_database.or_in_file(config, directory));
+    let all = warn_of_cluster(config, member).into_iter().chain(of_config);
+    for warning in all.chain(in_database.warning()) {
         eprintln!("warning: {warning}");
     }
-    println!("ok: {}", pools_of(config, directory));
+    println!("ok: {}", pools_of(config, directory, &in_database));
     Ok(ExitCode::SUCCESS)
 }
 

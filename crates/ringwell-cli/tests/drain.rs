@@ -5,7 +5,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Lines, PipeReader, PipeWriter, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -121,6 +121,31 @@ fn no_allocation_answered_by_a_stopping_busy_server_is_forgotten() {
         count += 1;
     }
     assert!(count > 50, "only {count} were answered");
+}
+
+#[test]
+fn a_server_that_waits_for_its_database_obeys_a_signal() {
+    let database = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgres://ringwell@{}/ringwell", database.local_addr().unwrap());
+    let site = Site::new(vec![], &format!("directory.database = \"{url}\""));
+    for name in ["TERM", "INT"] {
+        let mut command = site.serve(&[]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        // The database accepts the connection and never answers.
+        let waiting = database.accept().unwrap();
+        signal(child.id(), name);
+        let until = Instant::now() + SOON;
+        while child.try_wait().unwrap().is_none() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
+        // Has no effect if the server has ended.
+        let _ = child.kill();
+        let ended = child.wait_with_output().unwrap();
+        let log = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(0), "{name}: {}\n{log}", ended.status);
+        assert!(log.contains("stopped before the startup was complete"), "{log}");
+        drop(waiting);
+    }
 }
 
 #[test]

@@ -32,6 +32,8 @@ mod support;
 #[path = "faults/trial.rs"]
 #[allow(dead_code, reason = "faults use the rest")]
 mod trial;
+#[path = "engine/waiting.rs"]
+mod waiting;
 
 use std::fs;
 use std::path::{Path, PathBuf};

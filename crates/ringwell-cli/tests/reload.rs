@@ -299,3 +299,24 @@ fn a_call_to_a_number_while_it_was_an_overflow_number_belongs_to_no_earlier_visi
     assert_eq!(fs::read_to_string(file.with_extension("bad")).unwrap(), "{");
     assert!(server.stop().contains("overflow-periods.bad"));
 }
+
+#[test]
+fn a_number_whose_pool_is_gone_had_no_visitor_before_its_first_and_a_strange_number_is_unknown() {
+    let before = now_ms();
+    thread::sleep(Duration::from_millis(20));
+    let mut site = Site::new(pools(2, 10), "");
+    let server = started(&site);
+    let mut client = server.client();
+    let number = batch::one(&mut client, &site.pools[1], "alice").number;
+    let shown_at = now_ms();
+    site.write(pools(1, 10));
+    server.reload();
+    let look_up = |client: &mut Client, number: u64, at: u64| {
+        let found = batch::attribution(client, number, at).unwrap();
+        (found["outcome"].as_str().map(str::to_owned), found["status"].as_u64())
+    };
+    assert_eq!(look_up(&mut client, number, shown_at), (Some("allocated".to_owned()), None));
+    assert_eq!(look_up(&mut client, number, before), (Some("none".to_owned()), None));
+    assert_eq!(look_up(&mut client, number + 1, before), (None, Some(404)), "never handed out");
+    server.stop();
+}

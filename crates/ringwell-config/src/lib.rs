@@ -52,7 +52,8 @@ pub use self::settings::{
 pub use self::sites::{
     Consent, Site, SiteFault, SiteOrigin, SiteText, Swap, SwapText, is_reserved_param,
 };
-pub use self::values::{Durability, Listen, LogFormat, ValueError, parse_duration, parse_lifetime};
+pub use self::values::{Durability, Listen, LogFormat, ValueError};
+pub use self::values::{parse_duration, parse_lifetime, parse_size};
 
 #[cfg(test)]
 mod tests;

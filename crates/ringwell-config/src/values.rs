@@ -202,7 +202,7 @@ pub(crate) fn format_seconds(millis: Millis) -> String {
 }
 
 /// Reads a count of bytes such as `65536`, `64KiB`, `64MiB` or `8GiB`.
-pub(super) fn parse_size(text: &str) -> Result<u64, ValueError> {
+pub fn parse_size(text: &str) -> Result<u64, ValueError> {
     let fault = || {
         ValueError::new("must be a size in bytes, KiB, MiB, GiB or TiB")
             .hint("write e.g. \"64MiB\"")

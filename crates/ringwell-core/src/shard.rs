@@ -46,16 +46,23 @@ pub struct Shard {
     pub(crate) holds_kept: usize,
     /// Whether an `Order` has replaced the ring of at least one pool.
     pub(crate) has_orders: bool,
+    /// [`PoolCounts::lengthened`] of each pool that has had keep-alives or releases. Not part of
+    /// [`Pool`], which fills a cache line and is read for each row.
+    pub(crate) lengthened: BTreeMap<u32, i64>,
 }
 
-/// Counts the requests for numbers of a pool, modulo 2^32. The difference between two readings is
-/// the count of requests between them.
+/// Counts the requests for numbers of a pool. The difference between two readings is the count
+/// between them. Counts of requests are modulo 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounts {
     /// Numbers handed out.
     pub allocated: u32,
     /// Rows for which every number was locked out.
     pub exhausted: u32,
+    /// The milliseconds by which keep-alives have lengthened lockouts, minus those by which
+    /// releases have shortened lockouts. With one lifetime for each of `allocated`, this is the
+    /// whole time for which the pool's numbers are locked out.
+    pub lengthened: i64,
 }
 
 /// A number that is no longer in any of the shard's pools, with its history.
@@ -145,7 +152,8 @@ impl Shard {
     #[must_use]
     pub fn counts(&self, pool: u32) -> PoolCounts {
         let Pool { allocated, exhausted, .. } = self.pools[pool as usize];
-        PoolCounts { allocated, exhausted }
+        let lengthened = self.lengthened.get(&pool).copied().unwrap_or_default();
+        PoolCounts { allocated, exhausted, lengthened }
     }
 
     /// The time when the next number of `pool` becomes free, or `None` if a number is free now.
@@ -257,7 +265,9 @@ impl Shard {
         let held = self.slots.get_mut(slot as usize)?;
         let previous = held.position;
         assert!(previous < position, "the new record does not follow the previous one");
+        let before = held.locked_until.max(now);
         held.locked_until = held.locked_until.max(now + owner.lifetime);
+        *self.lengthened.entry(pool).or_default() += signed(held.locked_until.since(before));
         held.position = position;
         let (number, locked_until) = (held.number, held.locked_until);
         owner.changed(&self.slots, slot);
@@ -295,6 +305,7 @@ impl Shard {
         }
         let previous = held.position;
         assert!(previous < position, "the new record does not follow the previous one");
+        *self.lengthened.entry(pool).or_default() -= signed(held.locked_until.since(until));
         held.locked_until = until;
         held.position = position;
         let number = held.number;
@@ -561,6 +572,10 @@ impl Shard {
             self.pools[pool as usize].reposition(&self.slots, slot);
         }
     }
+}
+
+fn signed(time: Millis) -> i64 {
+    i64::try_from(time.0).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

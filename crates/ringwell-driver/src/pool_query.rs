@@ -114,6 +114,9 @@ pub struct PoolAsked {
     pub allocated: u32,
     /// The count of rows for which every number was locked.
     pub exhausted: u32,
+    /// The milliseconds by which keep-alives have lengthened lockouts, minus those by which
+    /// releases have shortened lockouts. Not modulo 2^32.
+    pub lengthened: i64,
 }
 
 /// Answers a query on the shard's thread; `now` is the engine's time.
@@ -146,7 +149,7 @@ fn state(engine: &Engine, now: Millis, shard: u16, (index, pool): PoolSlot) -> O
     if !rules.is_pool(index, pool) {
         return None;
     }
-    let PoolCounts { allocated, exhausted } = rules.counts(index);
+    let PoolCounts { allocated, exhausted, .. } = rules.counts(index);
     let numbers = rules.pool_slots(index).len();
     let next_free = rules.next_free(index, now);
     let locked = rules.locked(index, now);
@@ -159,10 +162,10 @@ fn asked(engine: &Engine, (index, pool): PoolSlot) -> Option<PoolAsked> {
     if !rules.is_pool(index, pool) {
         return None;
     }
-    let PoolCounts { allocated, exhausted } = rules.counts(index);
+    let PoolCounts { allocated, exhausted, lengthened } = rules.counts(index);
     let lifetime = lifetime(rules.lifetime(index));
     let numbers = small(rules.pool_slots(index).len());
-    Some(PoolAsked { pool, numbers, lifetime, allocated, exhausted })
+    Some(PoolAsked { pool, numbers, lifetime, allocated, exhausted, lengthened })
 }
 
 /// Returns the numbers that no visitor has held since `since`; consecutive numbers form one range.

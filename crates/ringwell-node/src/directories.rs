@@ -1,12 +1,10 @@
 //! The ways in which the directory and other settings change while the node serves.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
 use ringwell_config::Site;
 use ringwell_directory::{Directory, Fault};
 
 use crate::running_node::Orders;
+use crate::signals::StartSignals;
 
 /// Reads the pools and web sites again after a SIGHUP.
 pub type Reload = Box<dyn FnMut() -> Result<(Directory, Vec<Site>), Vec<Fault>> + Send>;
@@ -28,7 +26,7 @@ pub struct Directories {
     pub check: Option<Check>,
     /// Orders from the part of the process that maintains the directory.
     pub orders: Option<Orders>,
-    /// Whether a SIGHUP arrived before the node handled signals. If so, the node reloads the
-    /// configuration as soon as it serves.
-    pub hung_up: Arc<AtomicBool>,
+    /// The handling of signals until the node serves. If a SIGHUP arrives before that, the node
+    /// reloads the configuration as soon as it serves.
+    pub signals: Option<StartSignals>,
 }

@@ -23,7 +23,7 @@ use ringwell_driver::membership::Membership;
 
 use crate::application::{self, PushError};
 use crate::platform::Tokio;
-use crate::pools::{asked, look_at, refused};
+use crate::pools::{asked, look_at, other_owner, refused};
 use crate::server::Server;
 use crate::site::{Outcome, SiteEntry};
 use ringwell_driver::message::Message;
@@ -352,6 +352,12 @@ impl Handle {
     pub async fn state(&self, pool: PoolId) -> Option<PoolState> {
         let look = |place, reply| PoolQuery::State { place, reply };
         look_at(self.node(), &self.peers, pool, look).await.flatten()
+    }
+
+    /// Returns the name of the node that owns `pool`; `None` if this node owns it.
+    #[must_use]
+    pub fn other_owner(&self, pool: PoolId) -> Option<String> {
+        other_owner(self.node(), pool)
     }
 
     /// Returns the numbers in the rotation of `pool` that no visitor has held since `since`.

@@ -69,4 +69,5 @@ pub use ringwell_os::Clock;
 pub use run::{OnReady, serve};
 pub use running_node::{OrderError, Orders, RunningNode, order_channel};
 pub use secure::warn_of_validity;
+pub use signals::StartSignals;
 pub use site::{Script, script};

@@ -60,6 +60,13 @@ pub(crate) async fn look_at<T>(
     answer.await.ok()
 }
 
+/// Returns the name of the node that owns `pool`, if that is another node.
+pub(crate) fn other_owner(node: &Node, pool: PoolId) -> Option<String> {
+    let shard = node.directory().lookup(pool)?.shard();
+    let mut others = node.membership.as_ref()?.others();
+    others.find(|other| other.shard == shard).map(|other| other.node)
+}
+
 /// Adds up the counts of all threads, because each thread counts only the rows that it received.
 pub(crate) async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'static str, u64)> {
     let mut counts = [0; Reason::ALL.len()];

@@ -77,6 +77,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(10);
 pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
 
 /// Serves until SIGTERM or SIGINT, and then drains. A second signal ends the process immediately.
+/// Until the node serves, `directories.signals` handles the signals.
 ///
 /// # Errors
 /// Returns a [`ServeError`] if the node cannot start, or could not save everything.
@@ -129,8 +130,9 @@ pub fn serve(
     drop(channels);
     let runtime = current_thread()?;
     runtime.block_on(async {
-        let mut signals = Signals::new(&directories.hung_up)?;
-        if reported.wait_for(Report::Ready, threads.len()).await {
+        let is_ready = reported.wait_for(Report::Ready, threads.len()).await;
+        let mut signals = Signals::take_over(directories.signals.take())?;
+        if is_ready {
             life::unmark(&OsFiles, &node);
             node.enter(Phase::Serving);
             follow(&server, &peers, &mut directories).await;

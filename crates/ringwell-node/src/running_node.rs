@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use ringwell_driver::Platform;
 
 use crate::platform::Tokio;
-use crate::pools::{asked, become_next, look_at, refused, take};
+use crate::pools::{asked, become_next, look_at, other_owner, refused, take};
 use crate::server::Server;
 use ringwell_driver::pool_query::{PoolAsked, PoolQuery, PoolState};
 use ringwell_driver::queue::Peers;
@@ -47,6 +47,7 @@ enum Order {
     Change { put: Vec<RingPool>, removed: Vec<PoolId>, reply: oneshot::Sender<Result<(), String>> },
     Replace { all: Vec<RingPool>, reply: oneshot::Sender<Result<(), String>> },
     State { pool: PoolId, reply: oneshot::Sender<Option<PoolState>> },
+    OtherOwner { pool: PoolId, reply: oneshot::Sender<Option<String>> },
     Refused { pool: PoolId, reply: oneshot::Sender<Vec<(&'static str, u64)>> },
     Unused { pool: PoolId, since: Millis, reply: oneshot::Sender<Vec<NumberRange>> },
     Asked { reply: oneshot::Sender<Vec<PoolAsked>> },
@@ -88,6 +89,14 @@ impl RunningNode {
     /// [`OrderError::Stopping`].
     pub async fn state(&self, pool: PoolId) -> Result<Option<PoolState>, OrderError> {
         self.ask(|reply| Order::State { pool, reply }).await
+    }
+
+    /// Returns the name of the node that owns `pool`; `None` if this node owns the pool.
+    ///
+    /// # Errors
+    /// [`OrderError::Stopping`].
+    pub async fn other_owner(&self, pool: PoolId) -> Result<Option<String>, OrderError> {
+        self.ask(|reply| Order::OtherOwner { pool, reply }).await
     }
 
     /// Counts the rows for `pool` that got an overflow number or no number although the pool was
@@ -189,6 +198,9 @@ pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orde
                     let look = |place, reply| PoolQuery::State { place, reply };
                     let _ = reply.send(look_at(&node, &peers, pool, look).await.flatten());
                 });
+            }
+            Order::OtherOwner { pool, reply } => {
+                let _ = reply.send(other_owner(&node, pool));
             }
             Order::Unused { pool, since, reply } => {
                 tokio::spawn(async move {

@@ -39,6 +39,8 @@ const FRAME_HEADER: f64 = 64.0;
 pub struct Traffic {
     /// Numbers handed out per second; above 0.
     pub numbers_per_second: f64,
+    /// Keep-alives per second, each in a request of its own.
+    pub keep_alives_per_second: f64,
     /// Rows per batch; at least 1.
     pub rows_per_batch: f64,
     /// The length of a row's parameters, in bytes.
@@ -210,7 +212,8 @@ fn cpu(traffic: &Traffic, needs: &Needs, nodes: u32, shards: u32) -> f64 {
     let beside = f64::from(shards) / f64::from(nodes) - 1.0;
     let here = if shards > 1 { beside / other_shards } else { 0.0 };
     let asks = others * (here * SHARD.value + (1.0 - here) * HOP.value);
-    needs.batches * (batch + asks) * 1e-6
+    let keep_alive = (HTTP.value + row) * dearer;
+    (needs.batches * (batch + asks) + traffic.keep_alives_per_second * keep_alive) * 1e-6
 }
 
 fn of_numbers(traffic: &Traffic, needs: &Needs) -> Vec<Figure> {
@@ -254,8 +257,8 @@ fn of_machines(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> 
             cores,
             Unit::Cores,
             format!(
-                "CPU of a batch (HTTP, plus a part for each row) and of its requests to {:.1} \
-                 shards; without proxy and TLS",
+                "CPU of a batch (HTTP, plus a part for each row), of its requests to {:.1} \
+                 shards, and of keep-alives (like a batch of one row); without proxy and TLS",
                 layout.asked(traffic.rows_per_batch)
             ),
         ),
@@ -285,9 +288,12 @@ fn of_machines(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> 
 
 fn of_disk(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
     let asked = layout.asked(traffic.rows_per_batch);
-    let least = traffic.numbers_per_second * needs.record * BLOCK / FRAME_ROOM;
+    let kept_alive = traffic.keep_alives_per_second;
+    let records = traffic.numbers_per_second * needs.record + kept_alive * RECORD.value;
+    let least = records * BLOCK / FRAME_ROOM;
     let group = FRAME_HEADER + traffic.rows_per_batch / asked * needs.record;
-    let most = (needs.batches * asked * (group / FRAME_ROOM).ceil() * BLOCK).max(least);
+    let blocks = needs.batches * asked * (group / FRAME_ROOM).ceil() + kept_alive;
+    let most = (blocks * BLOCK).max(least);
     let kept = traffic.history_bytes * f64::from(layout.shards);
     let age = traffic.history_age.as_secs_f64();
     vec![
@@ -295,13 +301,19 @@ fn of_disk(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
             "journal, busy",
             least,
             Unit::BytesPerSecond,
-            format!("records of {:.0} bytes in full blocks of 4 KiB", needs.record),
+            format!(
+                "records of {:.0} bytes ({:.0} for a keep-alive) in full blocks of 4 KiB",
+                needs.record, RECORD.value
+            ),
         ),
         figure(
             "journal, each batch flushed alone",
             most,
             Unit::BytesPerSecond,
-            format!("each batch writes whole blocks of 4 KiB on {asked:.1} shards"),
+            format!(
+                "each batch writes whole blocks of 4 KiB on {asked:.1} shards, and each keep-alive \
+                 writes one block"
+            ),
         ),
         figure(
             "history, each batch flushed alone",

@@ -50,7 +50,7 @@ pub use nodes::{NodeRecord, ONLY_NODE};
 pub use numbers::{Goal, NumberState};
 pub use pace::Pace;
 pub use pools::{Pool, PoolSettings, Scope};
-pub use probe::{Probed, probe_postgres, probe_sqlite};
+pub use probe::{Probed, probe_pools, probe_postgres, probe_sqlite};
 pub use provider::{FileProvider, Offer, Provider, ProviderError, Purchase};
 pub use repeated::Repeated;
 pub use rotation::{Leave, Placed};

@@ -352,19 +352,31 @@ pub(crate) async fn holding(
     Ok(found.filter(|run| run.last >= number))
 }
 
-/// Returns one page of rows, in ascending order.
+/// Returns one page of rows, in ascending order. If `only` is a network, returns only the numbers
+/// in its pools and those that only this network may use.
 pub(crate) async fn page(
     db: &mut AnyConnection,
     after: i64,
     limit: u32,
+    only: Option<&str>,
 ) -> Result<Vec<Run>, StoreError> {
+    let Some(only) = only else {
+        let query = sqlx::query(concat!(
+            "SELECT ",
+            columns!(),
+            " FROM numbers WHERE first_number > $1 ORDER BY first_number LIMIT $2"
+        ));
+        return collect(query.bind(after).bind(i64::from(limit)).fetch(db)).await;
+    };
     let query = sqlx::query(concat!(
         "SELECT ",
         columns!(),
-        " FROM numbers \
-         WHERE first_number > $1 ORDER BY first_number LIMIT $2"
+        " FROM numbers WHERE first_number > $1 AND (network = $3 \
+         OR pool IN (SELECT id FROM ring_pools WHERE network = $3)) \
+         ORDER BY first_number LIMIT $2"
     ));
-    collect(query.bind(after).bind(i64::from(limit)).fetch(db)).await
+    let query = query.bind(after).bind(i64::from(limit)).bind(only.to_owned());
+    collect(query.fetch(db)).await
 }
 
 async fn collect(

@@ -3,16 +3,22 @@
 use std::path::Path;
 use std::time::Duration;
 
+use ringwell_directory::RingPool;
 use sqlx::{AnyConnection, Connection, Row};
 
 use crate::database::sqlite_url;
 use crate::file::{side_files, wal_of};
 use crate::kind::Kind;
+use crate::schema::DIRECTORY;
 use crate::schema::found_version;
-use crate::{FileFault, Schema, StoreError};
+use crate::store::load_pools;
+use crate::{FileFault, Location, Schema, StoreError};
 
 /// The time limit for an answer from PostgreSQL.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// The time limit for reading all pools.
+const POOLS_MAX: Duration = Duration::from_secs(60);
 
 /// The longest SQLite file that is read, in bytes. Reading a longer one takes too long.
 const FILE_MAX: u64 = 1 << 30;
@@ -76,13 +82,8 @@ pub async fn probe_sqlite(path: &Path) -> Result<bool, FileFault> {
     if std::fs::metadata(path).map_err(unreadable)?.len() > FILE_MAX {
         return Ok(false);
     }
-    let [wal, shm] = side_files(path).map(|side| side.exists());
-    let mode = match (wal, shm) {
-        // No server uses the file, and no server has ended without closing it.
-        (false, _) => "ro&immutable=true",
-        (true, true) => "ro",
-        (true, false) => return Ok(false),
-    };
+    let Some(mode) = mode_of(path) else { return Ok(false) };
+    let wal = wal_of(path).exists();
     let checked = async {
         let mut connection = AnyConnection::connect(&sqlite_url(path, mode)).await?;
         let row = sqlx::query("PRAGMA quick_check(1)").fetch_one(&mut connection).await?;
@@ -97,4 +98,52 @@ pub async fn probe_sqlite(path: &Path) -> Result<bool, FileFault> {
         Ok(what) => Err(FileFault::Damaged { path: path.to_owned(), what }),
         Err(error) => Err(FileFault::of_sqlite(path, error)),
     }
+}
+
+/// Returns the mode in which SQLite reads the file at `path` without creating files beside it;
+/// `None` if there is none.
+fn mode_of(path: &Path) -> Option<&'static str> {
+    let [wal, shm] = side_files(path).map(|side| side.exists());
+    match (wal, shm) {
+        // No server uses the file, and no server has ended without closing it.
+        (false, _) => Some("ro&immutable=true"),
+        (true, true) => Some("ro"),
+        (true, false) => None,
+    }
+}
+
+/// Reads the ring pools of the directory at `location`, which a server may be using. Returns `None`
+/// if the first start will create or upgrade the tables, or if SQLite would have to create files.
+///
+/// # Errors
+/// [`StoreError`]; [`StoreError::Damaged`] if a pool breaks a rule, and
+/// [`StoreError::NewerSchema`] if a newer program has upgraded the database.
+pub async fn probe_pools(location: &Location) -> Result<Option<Vec<RingPool>>, StoreError> {
+    sqlx::any::install_default_drivers();
+    let (kind, url) = match location {
+        Location::Url(url) => (Kind::Postgres, url.clone()),
+        Location::File(path) if !path.is_file() => return Ok(None),
+        Location::File(path) => match mode_of(path) {
+            Some(mode) => (Kind::Sqlite, sqlite_url(path, mode)),
+            None => return Ok(None),
+        },
+    };
+    let opened = async {
+        let mut connection = AnyConnection::connect(&url).await?;
+        let version = found_version(DIRECTORY.version_table, kind, &mut connection).await?;
+        Ok::<_, sqlx::Error>((connection, version))
+    };
+    let opened = tokio::time::timeout(ANSWER_MAX, opened).await;
+    let (mut connection, version) = opened.map_err(|_| StoreError::Silent)??;
+    let known = DIRECTORY.steps.len();
+    match version.and_then(|version| usize::try_from(version).ok()) {
+        Some(found) if found > known => return Err(StoreError::NewerSchema { found, known }),
+        Some(found) if found == known => {}
+        _ => return Ok(None),
+    }
+    let read = async {
+        let mut tx = connection.begin_with(kind.begin_read()).await?;
+        load_pools(&mut tx).await
+    };
+    tokio::time::timeout(POOLS_MAX, read).await.map_err(|_| StoreError::Silent)?.map(Some)
 }

@@ -131,7 +131,8 @@ impl Change {
     /// taken out.
     ///
     /// # Errors
-    /// [`Refusal::UnknownNumber`], or [`Refusal::NumberTaken`] for an overflow number.
+    /// [`Refusal::UnknownNumber`], also for numbers that the author may not access;
+    /// [`Refusal::NumberTaken`] for an overflow number.
     pub async fn take_out(&mut self, ranges: &[NumberRange], to: Leave) -> Result<u64, StoreError> {
         self.room = None;
         let mut count = 0;
@@ -141,6 +142,7 @@ impl Change {
                 return Err(Refusal::UnknownNumber(gap.first()).into());
             }
             for run in runs {
+                self.check_own(&run).await?;
                 if run.state == NumberState::Overflow {
                     return Err(self.taken(&run).await?.into());
                 }
@@ -164,8 +166,8 @@ impl Change {
     /// them. Numbers without a pool go to the inventory.
     ///
     /// # Errors
-    /// [`Refusal::UnknownNumber`], or [`Refusal::NumberTaken`] for a number that is not in
-    /// quarantine.
+    /// [`Refusal::UnknownNumber`], also for numbers that the author may not access;
+    /// [`Refusal::NumberTaken`] for a number that is not in quarantine.
     pub async fn end_quarantine(
         &mut self,
         ranges: &[NumberRange],
@@ -178,6 +180,7 @@ impl Change {
                 return Err(Refusal::UnknownNumber(gap.first()).into());
             }
             for mut run in runs {
+                self.check_own(&run).await?;
                 if run.state != NumberState::Quarantined {
                     return Err(self.taken(&run).await?.into());
                 }
@@ -201,6 +204,19 @@ impl Change {
         let after = json!({ "ranges": texts(ranges), "cooldown_ms": cooldown.0 });
         self.log("end quarantine", "numbers", None, Some(after)).await?;
         Ok(placed)
+    }
+
+    /// If the author may only access one network, refuses numbers that are neither in a pool of
+    /// this network nor for this network only, as if they were unknown.
+    async fn check_own(&mut self, run: &Run) -> Result<(), StoreError> {
+        let Some(only) = self.only.clone().filter(|only| run.network.as_ref() != Some(only)) else {
+            return Ok(());
+        };
+        let is_own = match run.pool {
+            Some(pool) => self.pool(pool).await?.settings.scope.network == only,
+            None => false,
+        };
+        if is_own { Ok(()) } else { Err(Refusal::UnknownNumber(run.first).into()) }
     }
 
     /// Replaces or removes a pool's overflow number. If a visitor may hold the new number, the

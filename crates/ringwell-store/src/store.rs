@@ -185,18 +185,7 @@ impl Store {
     pub async fn load_all(&self) -> Result<Loaded, StoreError> {
         let mut tx = self.database.read().await?;
         let version = version(&mut tx).await?;
-        let query = "SELECT pool, first_number, last_number FROM numbers \
-             WHERE state = 'available' ORDER BY first_number";
-        let mut rotations = rotations(sqlx::query(query).fetch(&mut *tx), None).await?;
-        let query = concat!("SELECT ", pools::columns!(), " FROM ring_pools ORDER BY id");
-        let mut rows = sqlx::query(query).fetch(&mut *tx);
-        let mut pools = Vec::with_capacity(rotations.len());
-        while let Some(row) = rows.try_next().await? {
-            let pool = Pool::from_row(&row)?;
-            let ranges = rotations.remove(&pool.id).unwrap_or_default();
-            pools.push(pool.ring_pool(ranges)?);
-        }
-        drop(rows);
+        let pools = load_pools(&mut tx).await?;
         Ok(Loaded { version, pools, sites: site_rows::all(&mut tx).await? })
     }
 
@@ -339,6 +328,8 @@ impl Store {
     }
 
     /// Returns at most `limit` runs of numbers, in ascending order. Each run begins above `after`.
+    /// If `only` is a network, returns only the numbers in its pools and those that only this
+    /// network may use.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -346,9 +337,10 @@ impl Store {
         &self,
         after: Option<PromoNumber>,
         limit: u32,
+        only: Option<&str>,
     ) -> Result<Vec<Numbers>, StoreError> {
         let after = after.map_or(0, crate::row::digits);
-        let runs = numbers::page(&mut *self.database.read().await?, after, limit).await?;
+        let runs = numbers::page(&mut *self.database.read().await?, after, limit, only).await?;
         runs.into_iter().map(Numbers::new).collect()
     }
 
@@ -424,6 +416,23 @@ impl AuditLine {
 async fn version(db: &mut AnyConnection) -> Result<u64, StoreError> {
     let row = sqlx::query("SELECT version FROM directory").fetch_one(db).await?;
     from_db(row.try_get(0)?, "the version")
+}
+
+/// Reads all pools.
+pub(crate) async fn load_pools(db: &mut AnyConnection) -> Result<Vec<RingPool>, StoreError> {
+    let query = "SELECT pool, first_number, last_number FROM numbers \
+         WHERE state = 'available' ORDER BY first_number";
+    let mut rotations = rotations(sqlx::query(query).fetch(&mut *db), None).await?;
+    let query = concat!("SELECT ", pools::columns!(), " FROM ring_pools ORDER BY id");
+    let mut rows = sqlx::query(query).fetch(&mut *db);
+    let mut pools = Vec::with_capacity(rotations.len());
+    while let Some(row) = rows.try_next().await? {
+        let pool = Pool::from_row(&row)?;
+        let ranges = rotations.remove(&pool.id).unwrap_or_default();
+        let damaged = |error| StoreError::Damaged(format!("ring pool {}: {error}", pool.id));
+        pools.push(pool.ring_pool(ranges).map_err(damaged)?);
+    }
+    Ok(pools)
 }
 
 /// Reads the numbers in rotation, grouped by pool. If `pace` is given, pauses between rows so that

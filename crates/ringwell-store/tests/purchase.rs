@@ -102,7 +102,7 @@ impl Shop {
 
     /// Returns the count of numbers in the inventory that only network 7 may use.
     async fn stock(&self) -> u64 {
-        let numbers = self.store.numbers(None, 100).await.unwrap();
+        let numbers = self.store.numbers(None, 100, None).await.unwrap();
         let own = numbers.iter().filter(|run| run.network.as_deref() == Some("7"));
         own.map(|run| u64::from(run.range.count())).sum()
     }

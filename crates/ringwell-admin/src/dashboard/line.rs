@@ -1,6 +1,7 @@
 //! A ring pool in lists: its figures, its state, and its place in each order.
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use maud::{Markup, html};
 use ringwell_core::{Millis, PoolId};
@@ -24,6 +25,8 @@ pub(super) struct PoolLine {
     pub(super) id: PoolId,
     pub(super) numbers: u32,
     pub(super) lifetime: Millis,
+    /// The mean lockout after an allocation, including keep-alives and releases.
+    pub(super) lockout: Duration,
     /// The mean count of numbers that would be locked out if the pool never ran out.
     pub(super) load: f64,
     /// The load an hour from now, if the present trend continues.

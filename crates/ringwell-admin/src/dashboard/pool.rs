@@ -1,7 +1,5 @@
 //! One ring pool: shows whether it is large enough, and the effects of other sizes.
 
-use std::time::Duration;
-
 use maud::{Markup, html};
 use ringwell_core::{Millis, PoolId};
 use ringwell_node::{PoolState, REST_BOUNDS, Rested};
@@ -52,7 +50,7 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
     };
     let name = pool.name().map(str::to_owned);
     let title = name.as_ref().map_or(format!("Ring pool {id}"), |name| format!("{name} ({id})"));
-    let tiles = tiles(state.as_ref(), line.as_ref());
+    let tiles = tiles(asked, id, state.as_ref());
     let table = sizes(sizing.as_ref());
     let overflow = overflow(state.as_ref(), &refused);
     let rests = rests(rested.as_ref());
@@ -95,7 +93,7 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
 /// The figures that change while the page is open.
 pub(super) async fn live(asked: &Asked<'_>, id: PoolId) -> Live {
     let state = asked.node.state(id).await;
-    tiles(state.as_ref(), line(asked, id).as_ref()).changing().collect()
+    tiles(asked, id, state.as_ref()).changing().collect()
 }
 
 fn line(asked: &Asked<'_>, id: PoolId) -> Option<PoolLine> {
@@ -105,8 +103,7 @@ fn line(asked: &Asked<'_>, id: PoolId) -> Option<PoolLine> {
 }
 
 fn size(line: &PoolLine, load: f64) -> Option<Sizing> {
-    let lifetime = Duration::from_millis(line.lifetime.0);
-    let demand = Demand::of_load(load.min(1e7), lifetime).ok()?;
+    let demand = Demand::of_load(load.min(1e7), line.lockout).ok()?;
     let callers = Callers::assumed();
     let needed = (load < LOAD_MAX).then(|| demand.numbers_for(OVERFLOW_MAX)).flatten();
     let here = demand.forecast(line.numbers, &callers);
@@ -169,10 +166,12 @@ fn bar(state: &PoolState) -> Markup {
     }
 }
 
-fn tiles(state: Option<&PoolState>, line: Option<&PoolLine>) -> Tiles {
+fn tiles(asked: &Asked<'_>, id: PoolId, state: Option<&PoolState>) -> Tiles {
     let mut tiles = Tiles::default();
     let Some(state) = state else {
-        tiles.add("Where", "on another node");
+        let owner = asked.node.other_owner(id);
+        let place = owner.map_or("on no node yet".to_owned(), |node| format!("on node {node}"));
+        tiles.add("Where", place);
         return tiles;
     };
     tiles.live("numbers", "Numbers", count(state.numbers.into()));
@@ -182,7 +181,7 @@ fn tiles(state: Option<&PoolState>, line: Option<&PoolLine>) -> Tiles {
         tiles.live("next", "Next number free at", stamp(next));
     }
     tiles.live("allocated", "Handed out since startup", count(state.allocated.into()));
-    if let Some(line) = line {
+    if let Some(line) = line(asked, id) {
         tiles.live("load", "Needed at once", rate(line.load));
         tiles.live("ahead", "Needed at once (one hour from now)", rate(line.load_in_an_hour));
         tiles.live("overflow", "Overflow lately", share(line.overflow));

@@ -163,9 +163,8 @@ pub(super) fn row(asked: &Asked<'_>, line: &PoolLine) -> Vec<Cell> {
 
 /// The mean time between two consecutive allocations of a number.
 pub(super) fn reuse_seconds(line: &PoolLine) -> Option<f64> {
-    let lifetime = std::time::Duration::from_millis(line.lifetime.0).as_secs_f64();
     let served = line.load * (1.0 - line.overflow);
-    (served > 0.0).then(|| f64::from(line.numbers) * lifetime / served)
+    (served > 0.0).then(|| f64::from(line.numbers) * line.lockout.as_secs_f64() / served)
 }
 
 fn of_line(asked: &Asked<'_>, line: &PoolLine) -> serde_json::Value {

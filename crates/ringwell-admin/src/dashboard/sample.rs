@@ -429,6 +429,7 @@ fn line(pool: &PoolAsked, outlook: Option<&Outlook<'_>>) -> PoolLine {
         id,
         numbers,
         lifetime,
+        lockout: load.map_or(Duration::from_millis(lifetime.0), |load| load.lockout),
         load: now,
         load_in_an_hour: ahead,
         over,

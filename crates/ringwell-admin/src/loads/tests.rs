@@ -6,7 +6,11 @@ const LIFETIME: Millis = Millis(1_800_000);
 const STEP: Millis = Millis(10_000);
 
 fn asked(numbers: u32, allocated: u32, exhausted: u32) -> PoolAsked {
-    PoolAsked { pool: POOL, numbers, lifetime: LIFETIME, allocated, exhausted }
+    kept(numbers, allocated, exhausted, 0)
+}
+
+fn kept(numbers: u32, allocated: u32, exhausted: u32, lengthened: i64) -> PoolAsked {
+    PoolAsked { pool: POOL, numbers, lifetime: LIFETIME, allocated, exhausted, lengthened }
 }
 
 /// Simulates `steps` steps, beginning with step `from`, with `rate` allocations in each step.
@@ -38,6 +42,39 @@ fn the_load_is_the_count_of_requests_in_the_last_lifetime() {
     assert!(load.load < 0.1 && (load.busiest - 360.0).abs() < 1.0, "{load:?}");
     watch(&mut loads, 1260, 25 * 360, 0, &mut counted);
     assert!(loads.of(POOL).unwrap().busiest < 1.0);
+}
+
+#[test]
+fn keep_alives_count_as_load_and_releases_do_not() {
+    // Two visitors in ten seconds. Each stays for 5 minutes and keeps the number for that time, so
+    // the lockout lasts 35 minutes; or each releases the number after 10 minutes.
+    for (added, seconds) in [(300_000, 2_100), (-1_200_000, 600)] {
+        let mut loads = Loads::default();
+        for step in 0..1_000_u32 {
+            let lengthened = i64::from(2 * step) * added;
+            let at = Millis(START.0 + u64::from(step) * STEP.0);
+            loads.take(at, &[kept(1_000, 2 * step, 0, lengthened)]);
+        }
+        let load = loads.of(POOL).unwrap();
+        assert!((load.load - f64::from(seconds) * 0.2).abs() < 0.1, "{load:?}");
+        assert!((load.lockout.as_secs_f64() - f64::from(seconds)).abs() < 0.1, "{load:?}");
+    }
+    // Half of the rows overflow: each of them would have kept a number just as long.
+    let mut loads = Loads::default();
+    for step in 0..1_000_u32 {
+        let at = Millis(START.0 + u64::from(step) * STEP.0);
+        loads.take(at, &[kept(1_000, step, step, i64::from(step) * 300_000)]);
+    }
+    let load = loads.of(POOL).unwrap();
+    assert!((load.load - 420.0).abs() < 0.5, "{load:?}");
+    // Visitors who stay need numbers, even if no others come.
+    for step in 1_000..1_400_u32 {
+        let at = Millis(START.0 + u64::from(step) * STEP.0);
+        let kept_by_ten = 300_000_000 + i64::from(step - 999) * 100_000;
+        loads.take(at, &[kept(1_000, 999, 999, kept_by_ten)]);
+    }
+    let load = loads.of(POOL).unwrap();
+    assert!((load.load - 10.0).abs() < 0.1 && load.asked == 0, "{load:?}");
 }
 
 #[test]
@@ -79,10 +116,11 @@ fn a_few_rows_after_a_start_are_no_flood() {
 #[test]
 fn a_pool_that_restarts_on_another_shard_is_not_a_flood() {
     let mut loads = Loads::default();
-    loads.take(START, &[asked(100, 1_000_000, 50)]);
-    loads.take(START + STEP, &[asked(100, 7, 0)]);
+    loads.take(START, &[kept(100, 1_000_000, 50, 90_000_000)]);
+    loads.take(START + STEP, &[kept(100, 7, 0, 60_000)]);
     let load = loads.of(POOL).unwrap();
     assert_eq!((load.asked, load.exhausted), (7, 0));
+    assert!((load.load - (7.0 * 1_800.0 + 60.0) / 10.0).abs() < 0.1, "{load:?}");
     loads.take(START + STEP, &[]);
     assert_eq!(loads.of(POOL), None, "another node's now");
 }

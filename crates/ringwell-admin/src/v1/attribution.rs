@@ -108,7 +108,7 @@ pub(crate) async fn get(
     // many visitors share the number.
     let held = held.filter(|held| overflow.is_empty() || at < held.locked_until);
     let is_known = directory.pool_by_number(number).is_some() || is_earlier || !overflow.is_empty();
-    if held.is_none() && missing.is_none() && !is_known {
+    if held.is_none() && missing.is_none() && !is_known && !has_history(&node, number).await? {
         return Err(Problem::new(
             StatusCode::NOT_FOUND,
             "the number is in no ring pool and has no history",
@@ -132,6 +132,12 @@ pub(crate) async fn get(
         ring_pool_ids,
         unreachable_shards: unreachable,
     }))
+}
+
+/// Whether a visitor has held the number at any time, or may have held it.
+async fn has_history(node: &Handle, number: PromoNumber) -> Result<bool, Problem> {
+    let Past { held, missing, .. } = node.holder(number, Millis(u64::MAX)).await?.past;
+    Ok(held.is_some() || missing.is_some())
 }
 
 impl Allocation {

@@ -1,5 +1,6 @@
-//! Numbers and the inventory. Listing, adding and moving numbers require a token that is valid in
-//! all networks.
+//! Numbers and the inventory. With a token that is limited to one network, a client can list and
+//! move the numbers in the pools of this network and those that only this network may use. Adding
+//! numbers requires a token that is valid in all networks.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -101,22 +102,23 @@ pub(crate) struct NumberPage {
     limit: Option<u32>,
 }
 
-/// Lists all numbers, ordered by their digits including the country code. Consecutive numbers with
-/// the same state form one entry.
+/// Lists numbers, ordered by their digits including the country code. Consecutive numbers with the
+/// same state form one entry. With a token of one network, lists the numbers in the pools of this
+/// network and those that only this network may use.
 #[utoipa::path(get, path = "/v1/numbers", params(NumberPage),
-    responses((status = 200, body = [NumberRun]), (status = 403)))]
+    responses((status = 200, body = [NumberRun])))]
 pub(crate) async fn list(
     State(context): State<Context>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Json<Vec<NumberRun>>, Problem> {
-    enter_all(&context, &headers, Role::Read).await?;
+    let visitor = enter(&context, &headers, Role::Read).await?;
     let NumberPage { after, limit } = query(&uri)?;
     // An unencoded `+` arrives as a space.
     let after = after.map(|text| PromoNumber::parse(&text.replacen(' ', "+", 1))).transpose();
     let after = after.map_err(|error| Problem::bad_request(format!("after: {error}")))?;
     let limit = Page { after: None, limit }.limit();
-    let numbers = context.store.numbers(after, limit).await?;
+    let numbers = context.store.numbers(after, limit, visitor.network()).await?;
     Ok(Json(numbers.iter().map(NumberRun::of).collect()))
 }
 
@@ -131,13 +133,16 @@ pub(crate) async fn show(
     let visitor = enter(&context, &headers, Role::Read).await?;
     let number = PromoNumber::parse(&number);
     let number = number.map_err(|error| Problem::bad_request(error.to_string()))?;
-    let found = context.store.number(number).await?;
-    let is_seen = |numbers: &Numbers| match (&numbers.network, visitor.network()) {
-        (_, None) => true,
-        (of, Some(own)) => of.as_deref() == Some(own),
-    };
-    let found = found.filter(is_seen);
-    let found = found.ok_or_else(|| Problem::not_found("there is no such number"))?;
+    let unknown = || Problem::not_found("there is no such number");
+    let found = context.store.number(number).await?.ok_or_else(unknown)?;
+    let is_for_network = found.network.as_deref().is_some_and(|network| visitor.may_in(network));
+    if visitor.network().is_some() && !is_for_network {
+        let pool = match found.pool {
+            Some(pool) => context.store.pool(pool).await?,
+            None => None,
+        };
+        pool.filter(|pool| visitor.may_in(&pool.settings.scope.network)).ok_or_else(unknown)?;
+    }
     let Written { e164, national, country } = numbering::written(number);
     Ok(Json(NumberView { run: NumberRun::of(&found), e164, national, country }))
 }
@@ -166,7 +171,8 @@ pub(crate) async fn add(
     Ok(Json(Counted { numbers, done }))
 }
 
-/// Takes numbers out of rotation, or ends their quarantine.
+/// Takes numbers out of rotation, or ends their quarantine. A token of one network can only move
+/// the numbers that `GET /v1/numbers` lists for it.
 #[utoipa::path(post, path = "/v1/numbers/moves", params(Trial), request_body = Move,
     responses((status = 200, body = Counted), (status = 403), (status = 404), (status = 409)))]
 pub(crate) async fn move_to(
@@ -175,7 +181,7 @@ pub(crate) async fn move_to(
     headers: HeaderMap,
     bytes: Bytes,
 ) -> Result<Json<Counted>, Problem> {
-    let visitor = enter_all(&context, &headers, Role::Write).await?;
+    let visitor = enter(&context, &headers, Role::Write).await?;
     let Move { ranges: texts, to, cooldown_seconds } = body(&bytes)?;
     let (ranges, trial) = (ranges(&texts)?, query(&uri)?);
     let mut change = context.change(&visitor).await?;

@@ -5,17 +5,23 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, Uri};
 use ringwell_core::{NumberRange, PoolId, PromoNumber};
 use ringwell_store::{Pool, Role};
 use serde::{Deserialize, Serialize};
 
 use super::numbers::NumberRun;
-use super::shared::{Done, Page, Trial, body, change_with, enter, finish, pool, query, ranges};
+use super::shared::{
+    Done, Page, Trial, body, change_with, enter, finish, not_here, pool, query, ranges,
+};
 use super::sizing::LoadView;
 use crate::context::Context;
 use crate::problem::Problem;
 use crate::published::new_key;
+
+/// The reason why there is no state of a pool that is in the directory.
+const NOT_SERVED: &str = "no shard of this node serves this pool: the pool may have no numbers in \
+    rotation yet";
 
 /// A ring pool without its secrets.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -143,7 +149,9 @@ pub(crate) async fn state(
 ) -> Result<Json<StateView>, Problem> {
     let visitor = enter(&context, &headers, Role::Read).await?;
     let pool = pool(&context, &visitor, &id).await?;
-    let state = context.live.state(pool.id).await.ok_or_else(not_served)?;
+    let Some(state) = context.live.state(pool.id).await else {
+        return Err(not_here(&context, pool.id, NOT_SERVED).await);
+    };
     Ok(Json(StateView {
         numbers: state.numbers,
         free: state.free,
@@ -267,13 +275,6 @@ pub(crate) async fn end_key_overlap(
     let mut change = context.change(&visitor).await?;
     change.end_key_overlap(pool.id).await?;
     Ok(Json(finish(&context, change, &trial).await?))
-}
-
-/// The answer if the pool is in the directory but no shard of this node serves it.
-fn not_served() -> Problem {
-    let detail = "no shard of this node serves this pool: the pool may have no numbers in rotation \
-                  yet, or another node serves it";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 
 impl PoolView {

@@ -98,6 +98,18 @@ pub(super) async fn pool(context: &Context, visitor: &Visitor, id: &str) -> Resu
     pool.ok_or_else(|| Problem::not_found(format!("there is no ring pool {id}")))
 }
 
+/// The answer if this node has no data on a pool: names the node that has them, or gives `reason`.
+pub(super) async fn not_here(context: &Context, pool: PoolId, reason: &str) -> Problem {
+    let detail = match context.live.other_owner(pool).await {
+        Some(node) => format!(
+            "node \"{node}\" serves ring pool {pool}, and only that node has these figures: send \
+             the request to its management address (with `ringwell pools`, set --url)"
+        ),
+        None => reason.to_owned(),
+    };
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+}
+
 /// Commits the change, unless it is a dry run.
 pub(super) async fn finish(
     context: &Context,

@@ -13,7 +13,7 @@ use ringwell_plan::{Callers, Demand, Forecast, Sizes};
 use ringwell_store::{Resized, Role};
 use serde::{Deserialize, Serialize};
 
-use super::shared::{Done, enter, pool, query};
+use super::shared::{Done, enter, not_here, pool, query};
 use crate::access::Visitor;
 use crate::context::Context;
 use crate::problem::Problem;
@@ -22,6 +22,10 @@ use crate::running_server::PoolLoad;
 /// The largest load for which sizes are computed: twice the maximum size of a pool. For a higher
 /// load, no size suffices, and the computation would take a long time.
 const LOAD_MAX: f64 = 200_000.0;
+
+/// The reason why there is no load of a pool that is new to this node.
+const NOT_COUNTED: &str = "this node has not counted the pool's requests for long enough yet: try \
+    again in two minutes";
 
 /// The target overflow, and further options.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -64,9 +68,12 @@ pub(crate) struct LoadView {
     /// The count of those rows for which every number was locked.
     exhausted: u64,
     rows_per_second: f64,
-    /// The count of rows in one lifetime, at the rate of that period. This is the mean count of
-    /// numbers that would be locked if the pool never ran out.
+    /// The mean count of numbers that would be locked if the pool never ran out: the rows per
+    /// second times `lockout_seconds`.
     load: f64,
+    /// The mean time for which an allocation locks a number: the lifetime, plus the time that
+    /// keep-alives add, minus the time that releases save.
+    lockout_seconds: f64,
     /// The highest mean load in a clock hour of the last day.
     busiest_hour: f64,
 }
@@ -178,7 +185,9 @@ async fn sizing(
     let id = pool(context, visitor, id).await?.id;
     let wanted: Wanted = query(uri)?;
     wanted.check()?;
-    let load = context.live.load(id).ok_or_else(not_counted)?;
+    let Some(load) = context.live.load(id) else {
+        return Err(not_here(context, id, NOT_COUNTED).await);
+    };
     // The computation takes a long time, so it runs on another thread and does not delay other
     // requests.
     let worked_out = tokio::task::spawn_blocking(move || work_out(id, &load, &wanted));
@@ -191,7 +200,7 @@ fn work_out(pool: PoolId, load: &PoolLoad, wanted: &Wanted) -> Result<SizingView
     let lifetime = Duration::from_millis(load.lifetime.0);
     let busiest = load.busiest.max(load.load);
     // Above ten million, the load makes no difference to the results.
-    let demand = Demand::of_load(busiest.min(1e7), lifetime)
+    let demand = Demand::of_load(busiest.min(1e7), load.lockout)
         .and_then(|demand| demand.in_batches_of(together))
         .map_err(|error| Problem::bad_request(error.to_string()))?;
     let callers = Callers::assumed();
@@ -240,13 +249,16 @@ impl Wanted {
 
 impl LoadView {
     pub(super) fn of(load: &PoolLoad) -> Self {
-        let lifetime = Duration::from_millis(load.lifetime.0).as_secs_f64();
+        let over_seconds = Duration::from_millis(load.over.0).as_secs_f64();
+        #[expect(clippy::cast_precision_loss, reason = "counts of a lifetime are below 2^52")]
+        let rows = load.asked as f64;
         Self {
-            over_seconds: Duration::from_millis(load.over.0).as_secs_f64(),
+            over_seconds,
             rows: load.asked,
             exhausted: load.exhausted,
-            rows_per_second: rounded(load.load / lifetime),
+            rows_per_second: rounded(rows / over_seconds),
             load: rounded(load.load),
+            lockout_seconds: rounded(load.lockout.as_secs_f64()),
             busiest_hour: rounded(load.busiest),
         }
     }
@@ -269,11 +281,4 @@ impl ForecastView {
 /// Rounds to six decimals. Further digits are noise and may differ between machines.
 fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
-}
-
-/// The answer if the pool is new to this node or served by another node.
-fn not_counted() -> Problem {
-    let detail = "this node has no counts of the pool's requests yet: counts are taken every few \
-        minutes. Try again later, or ask the node that serves the pool";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }

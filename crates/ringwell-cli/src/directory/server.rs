@@ -46,6 +46,10 @@ impl ringwell_admin::RunningServer for Server {
         self.loads.lock().of(pool)
     }
 
+    fn other_owner(&self, pool: PoolId) -> Later<'_, Option<String>> {
+        Box::pin(async move { self.live.other_owner(pool).await.ok()? })
+    }
+
     fn unused(&self, pool: PoolId, since: Millis) -> Later<'_, Vec<NumberRange>> {
         Box::pin(async move { self.live.unused(pool, since).await.unwrap_or_default() })
     }

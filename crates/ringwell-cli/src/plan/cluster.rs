@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ringwell_config::Journal;
+use ringwell_config::parse_size;
 use ringwell_plan::cluster::{Figure, MACHINE, MEASURED, Traffic, Unit, estimate};
 use serde_json::json;
 
@@ -16,18 +16,26 @@ const KIB: f64 = 1_024.0;
 /// The width of the notes below a figure, in characters.
 const COLUMNS: usize = 84;
 
+/// The default settings of the journal.
+pub(super) const HISTORY_AGE: &str = "30d";
+pub(super) const HISTORY_BYTES: &str = "8GiB";
+
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Numbers handed out per second, e.g. 127k
     #[arg(long, value_name = "X", value_parser = parse_amount)]
     numbers_per_second: f64,
+    /// Keep-alives per second: about one for each visitor and minute, and one for each further page
+    /// of a visit. Each is a request of its own
+    #[arg(long, value_name = "X", value_parser = parse_amount)]
+    keep_alives_per_second: Option<f64>,
     /// Number of rows in each batch
     #[arg(long, value_name = "N", default_value = "40", value_parser = parse_amount)]
     rows_per_batch: f64,
     /// Bytes of a row's parameters
     #[arg(long, value_name = "BYTES", default_value = "44", value_parser = parse_amount)]
     parameter_bytes: f64,
-    /// Lockout of a number after its allocation
+    /// Lockout of a number after its allocation; with keep-alives, the mean lockout
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
     lifetime: Duration,
     /// Count of numbers in all pools; by default as many as the target requires
@@ -51,6 +59,12 @@ pub(super) struct Args {
     /// Memory that Ringwell may use on a node, in GiB
     #[arg(long, value_name = "GIB", default_value = "32", value_parser = parse_amount)]
     node_memory: f64,
+    /// The setting `journal.history_age`: the time for which history is kept
+    #[arg(long, value_name = "DURATION", default_value = HISTORY_AGE, value_parser = parse_lifetime)]
+    history_age: Duration,
+    /// The setting `journal.history_bytes`: the disk space of each shard's history
+    #[arg(long, value_name = "BYTES", default_value = HISTORY_BYTES, value_parser = parse_size)]
+    history_bytes: u64,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -61,11 +75,11 @@ pub(super) struct Args {
 /// # Errors
 /// If no estimate is possible, or the output cannot be written.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let journal = Journal::default();
-    #[expect(clippy::cast_precision_loss, reason = "a few GiB")]
-    let history_bytes = journal.history_bytes as f64;
+    #[expect(clippy::cast_precision_loss, reason = "below 2^52")]
+    let history_bytes = args.history_bytes as f64;
     let figures = estimate(&Traffic {
         numbers_per_second: args.numbers_per_second,
+        keep_alives_per_second: args.keep_alives_per_second.unwrap_or(0.0),
         rows_per_batch: args.rows_per_batch,
         parameter_bytes: args.parameter_bytes,
         lifetime: args.lifetime,
@@ -77,7 +91,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         node_cores: args.node_cores,
         node_memory: args.node_memory * KIB * KIB * KIB,
         history_bytes,
-        history_age: Duration::from_millis(journal.history_age.0),
+        history_age: args.history_age,
     })?;
     let text = if args.json { in_json(&figures) } else { table(args, &figures) };
     print(text.as_bytes())

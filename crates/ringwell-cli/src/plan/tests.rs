@@ -61,3 +61,12 @@ fn shares_amounts_and_spans_are_read_and_written_as_people_do() {
     assert!(parse_callers("50%:3m,50%:1h").is_ok());
     assert!(parse_callers("50%:3m").is_err() && parse_callers("3m").is_err());
 }
+
+#[test]
+fn a_plan_assumes_the_default_settings_of_the_journal() {
+    let journal = ringwell_config::Journal::default();
+    let age = values::parse_lifetime(cluster::HISTORY_AGE).unwrap();
+    assert_eq!(age.as_millis(), u128::from(journal.history_age.0));
+    let bytes = ringwell_config::parse_size(cluster::HISTORY_BYTES).unwrap();
+    assert_eq!(bytes, journal.history_bytes);
+}

@@ -101,40 +101,51 @@ pub(super) fn sizing(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let sizing = server.get(&format!("/v1/pools/{id}/sizing?target={target}"))?;
-    say(json, &sizing, || {
-        let load = sizing["load"]["busiest_hour"].as_f64().unwrap_or_default();
-        let has = &sizing["numbers"];
-        let share = |value: &Value| format!("{:.2} %", value.as_f64().unwrap_or_default() * 100.0);
-        let needed = match sizing["numbers_needed"].as_u64() {
-            Some(needed) => format!("{needed} numbers are needed"),
-            None => "no pool is large enough".to_owned(),
-        };
-        let target = share(&sizing["target"]);
-        let early = early(&sizing["load"]);
-        let title = format!(
-            "load {load:.1}: {needed} for an overflow of {target}; the pool contains {has}\n\n"
+    say(json, &sizing, || of_sizing(&sizing))
+}
+
+fn of_sizing(sizing: &Value) -> String {
+    let [load, now] =
+        ["busiest_hour", "load"].map(|name| sizing["load"][name].as_f64().unwrap_or_default());
+    let load = load.max(now);
+    let has = &sizing["numbers"];
+    let share = |value: &Value| format!("{:.2} %", value.as_f64().unwrap_or_default() * 100.0);
+    let needed = match sizing["numbers_needed"].as_u64() {
+        Some(1) => "1 number is needed".to_owned(),
+        Some(needed) => format!("{needed} numbers are needed"),
+        None => "no pool is large enough".to_owned(),
+    };
+    let target = share(&sizing["target"]);
+    if load == 0.0 {
+        return format!(
+            "No request for a number of the pool was counted in the last day, or since the \
+             server started, so nothing can be said about its size: repeat the command after \
+             the busiest hour. The pool contains {has}\n"
         );
-        let row = |forecast: &Value| {
-            let mark = if forecast["numbers"] == *has { "<- now" } else { "" };
-            vec![
-                text(forecast, "numbers"),
-                share(&forecast["overflow"]),
-                share(&forecast["misattributed"]),
-                share(&forecast["not_attributed"]),
-                mark.to_owned(),
-            ]
-        };
-        let rows: Vec<_> = sizing["forecasts"].as_array().into_iter().flatten().map(row).collect();
-        let heading = ["numbers", "overflow", "wrong caller", "not attributed", ""];
-        title + &early + &table(&heading, &rows)
-    })
+    }
+    let early = early(sizing);
+    let title = format!(
+        "load {load:.1}: {needed} for an overflow of {target}; the pool contains {has}\n\n"
+    );
+    let row = |forecast: &Value| {
+        let mark = if forecast["numbers"] == *has { "<- now" } else { "" };
+        vec![
+            text(forecast, "numbers"),
+            share(&forecast["overflow"]),
+            share(&forecast["misattributed"]),
+            share(&forecast["not_attributed"]),
+            mark.to_owned(),
+        ]
+    };
+    let rows: Vec<_> = sizing["forecasts"].as_array().into_iter().flatten().map(row).collect();
+    let heading = ["numbers", "overflow", "wrong caller", "not attributed", ""];
+    title + &early + &table(&heading, &rows)
 }
 
 /// Returns a warning if the load was measured for too short a time.
-fn early(load: &Value) -> String {
-    let [over, rate, load] = ["over_seconds", "rows_per_second", "load"]
-        .map(|name| load[name].as_f64().unwrap_or_default());
-    let lifetime = if rate > 0.0 { load / rate } else { 0.0 };
+fn early(sizing: &Value) -> String {
+    let over = sizing["load"]["over_seconds"].as_f64().unwrap_or_default();
+    let lifetime = sizing["lifetime_seconds"].as_f64().unwrap_or_default();
     // The server measures the load over at most about one lifetime. Half a lifetime is long enough.
     if over >= lifetime / 2.0 {
         return String::new();
@@ -220,4 +231,31 @@ fn lifetime(pool: &Value) -> String {
     let seconds = pool["lifetime_seconds"].as_f64().unwrap_or_default();
     let lifetime = Duration::try_from_secs_f64(seconds).unwrap_or_default();
     humantime::format_duration(lifetime).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn sized(needed: u64, load: f64, over_seconds: f64) -> String {
+        let load = json!({ "load": load, "busiest_hour": load, "over_seconds": over_seconds });
+        of_sizing(&json!({
+            "numbers": 20, "numbers_needed": needed, "target": 0.01, "lifetime_seconds": 1800.0,
+            "load": load, "forecasts": [],
+        }))
+    }
+
+    #[test]
+    fn a_size_is_named_only_if_requests_were_counted() {
+        let none = sized(1, 0.0, 1800.0);
+        assert!(none.contains("nothing can be said") && !none.contains("needed"), "{none}");
+        let few = sized(1, 0.01, 1800.0);
+        assert!(few.starts_with("load 0.0: 1 number is needed for"), "{few}");
+        let early = sized(30, 20.0, 60.0);
+        assert!(early.contains("30 numbers are needed"), "{early}");
+        assert!(early.contains("Estimated from 60 s of data"), "{early}");
+        assert!(!sized(30, 20.0, 1800.0).contains("Estimated"));
+    }
 }

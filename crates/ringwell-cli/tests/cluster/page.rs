@@ -5,6 +5,15 @@ use super::*;
 
 const SETTINGS: &str = "management.address = \"127.0.0.1:0\"\nmanagement.dashboard = true\n";
 
+/// Returns the address of the management API and the dashboard.
+fn management(server: &Server) -> String {
+    server.says("\"message\":\"management\"");
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("\"message\":\"management\"")).unwrap();
+    let line: Value = serde_json::from_str(line).unwrap();
+    line["address"].as_str().unwrap().to_owned()
+}
+
 /// Returns the JSON form of the page.
 fn page(ui: &str, cookie: &str) -> Value {
     let mut client = Client::connect(ui).unwrap();
@@ -15,11 +24,7 @@ fn page(ui: &str, cookie: &str) -> Value {
 fn a_slow_node_is_named_on_the_page_of_the_cluster() {
     let cluster = Cluster::with("200ms", SETTINGS, 50_000, HALF_AN_HOUR);
     let servers = cluster.start_both();
-    servers[0].says("\"message\":\"management\"");
-    let log = servers[0].log();
-    let line = log.lines().find(|line| line.contains("\"message\":\"management\"")).unwrap();
-    let line: Value = serde_json::from_str(line).unwrap();
-    let ui = line["address"].as_str().unwrap().to_owned();
+    let ui = management(&servers[0]);
     let mut client = Client::connect(&ui).unwrap();
     let answer = client.post("/ui/login", &[], &format!("token={TOKEN}")).unwrap();
     let cookie = answer.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
@@ -70,4 +75,22 @@ fn a_slow_node_is_named_on_the_page_of_the_cluster() {
     let mut client = Client::connect(&ui).unwrap();
     let html = client.get("/ui/cluster", &[("cookie", &cookie)]).unwrap().body;
     assert!(html.contains("Check "), "{html}");
+}
+
+#[test]
+fn a_node_names_the_node_that_has_the_figures_of_a_pool() {
+    let settings =
+        "management.address = \"127.0.0.1:0\"\ndirectory.database = \"sqlite:p.sqlite\"\n";
+    let cluster = Cluster::with("5s", settings, 10, HALF_AN_HOUR);
+    let servers = cluster.start_both();
+    let pool = (1..=POOLS).find(|pool| Cluster::owner(*pool) == 1).unwrap();
+    let mut client = Client::connect(&management(&servers[0])).unwrap();
+    let token = format!("Bearer {TOKEN}");
+    for figures in ["sizing", "state"] {
+        let path = format!("/v1/pools/{pool}/{figures}");
+        let answer = client.get(&path, &[("authorization", &token)]).unwrap();
+        assert_eq!(answer.status, 503, "{}", answer.body);
+        let named = format!("node \\\"b\\\" serves ring pool {pool}");
+        assert!(answer.body.contains(&named), "{}", answer.body);
+    }
 }

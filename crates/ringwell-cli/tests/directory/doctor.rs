@@ -97,3 +97,48 @@ fn a_sqlite_file_is_read_whether_a_server_uses_it_or_not() {
     assert!(!is_fit && said.contains("is damaged"), "{said}");
     assert_eq!(folder(), before);
 }
+
+/// Returns whether a command succeeds, and its output.
+fn said(managed: &Managed, command: &[&str]) -> (bool, String) {
+    let config = managed.site.config();
+    let args = [command, &["--config", config.to_str().unwrap()]].concat();
+    let output = ringwell(&args).output().unwrap();
+    (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
+#[test]
+fn the_check_and_the_doctor_read_the_pools_in_the_database() {
+    let postgres = rig::Server::start();
+    for rig in [Rig::on(&postgres), Rig::sqlite()] {
+        let is_file = matches!(rig.location, ringwell_store::Location::File(_));
+        let calls = "management.address = \"127.0.0.1:0\"\n[calls]\nlisten = \"127.0.0.1:0\"\n\
+                     [[calls.destination]]\nring_pools = [7]\nto = [\"+18005550199\"]\n";
+        let mut managed = Managed::with(rig, vec![Pool::new(1, 3, LONG)], calls);
+        let server = managed.start();
+        managed.site.write(vec![]);
+        for command in [&["serve", "--check"][..], &["doctor"]] {
+            let (_, said) = said(&managed, command);
+            assert!(said.contains("1 pool, 3 numbers in the database"), "{command:?}: {said}");
+            assert!(said.contains("do not exist: 7"), "{command:?}: {said}");
+            assert!(said.contains("numbers of the ring pools 1:"), "{command:?}: {said}");
+        }
+        server.stop();
+        let bad = "UPDATE ring_pools SET lifetime_ms = 0";
+        if is_file {
+            continue;
+        }
+        let (name, _) = managed.database();
+        managed.execute(&name, bad);
+        for command in [&["serve", "--check"][..], &["doctor"]] {
+            let (is_fit, said) = said(&managed, command);
+            assert!(
+                !is_fit && said.contains("damaged: ring pool 1: lifetime"),
+                "{command:?}: {said}"
+            );
+        }
+    }
+    let managed = Managed::new(Rig::on(&postgres), vec![]);
+    drop(postgres);
+    let (is_good, said) = said(&managed, &["serve", "--check"]);
+    assert!(is_good && said.contains("in the database were not checked: directory."), "{said}");
+}

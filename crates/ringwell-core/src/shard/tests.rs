@@ -47,3 +47,28 @@ fn numbers_that_left_are_listed_in_rising_order_from_any_of_them_and_by_range() 
     };
     assert_eq!((within(0, 4), within(1, 1), within(3, 9)), (vec![0, 1, 2], vec![1], vec![]));
 }
+
+#[test]
+fn the_time_that_keep_alives_add_to_lockouts_and_releases_take_from_them_is_counted() {
+    let mut shard = shard();
+    let lengthened = |shard: &Shard| shard.counts(0).lengthened;
+    let slot = shard.allocate(Millis(100), 0, Some(ANN), Position(1)).unwrap().slot;
+    assert_eq!(lengthened(&shard), 0, "an allocation counts as one lifetime");
+    shard.keep(Millis(130), 0, ANN, Position(2)).unwrap();
+    assert_eq!(lengthened(&shard), 30, "locked until 180 and not 150");
+    // The lockout has ended, so the number was free for 20 ms.
+    shard.extend(Millis(200), slot, Position(3)).unwrap();
+    assert_eq!(lengthened(&shard), 30 + 50);
+    shard.release(Millis(209), slot, Millis(100), Position(4)).unwrap();
+    assert_eq!(lengthened(&shard), 30 + 50 - 40, "locked until 210 and not 250");
+    // A change of the pool's numbers keeps the count, and its removal ends it.
+    let spec = |count| {
+        let numbers = vec![NumberRange::new(number(0), count).unwrap()];
+        PoolSpec { id: PoolId(1), lifetime: Millis(50), numbers }
+    };
+    shard.put_pool(0, &spec(3), None).unwrap();
+    assert_eq!(lengthened(&shard), 40);
+    shard.remove_pool(0, None);
+    shard.put_pool(0, &spec(4), None).unwrap();
+    assert_eq!(lengthened(&shard), 0);
+}

@@ -73,7 +73,10 @@ pub enum FollowError {
         n: u64,
     },
     /// A group cannot be read.
-    #[error("message {n} of the log of shard {shard}: {fault}")]
+    #[error(
+        "message {n} of the log of shard {shard} is intact, but {fault}. If a newer version of \
+         Ringwell has served this shard, start that version"
+    )]
     Record {
         /// The shard.
         shard: u16,

@@ -375,6 +375,18 @@ fn missing_damaged_or_foreign_messages_are_never_skipped() {
     };
     let error = refused(&|log| log.change(3, fork));
     assert!(matches!(error, FollowError::Chain { n: 3, .. }), "{error}");
+    // The second byte of a group is the flags of its first record.
+    let newer = |message: Vec<u8>| {
+        let (author, mut group) = decode_message(&message).unwrap();
+        group.body[1] |= 1 << 7;
+        group.header.body_crc = crc32c::crc32c(&group.body);
+        Some(encode_message(&author, &group))
+    };
+    let error = refused(&|log| log.change(3, newer));
+    assert!(matches!(error, FollowError::Record { n: 3, .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("unknown flags"), "{text}");
+    assert!(text.contains("a newer version of Ringwell has served this shard, start"), "{text}");
     // All messages were removed.
     let error = refused(&|log| log.0.first.set(5));
     assert!(matches!(error, FollowError::LostHead { begins: 5, wanted: 1, .. }), "{error}");

@@ -3,6 +3,7 @@ use super::*;
 fn traffic(numbers_per_second: f64) -> Traffic {
     Traffic {
         numbers_per_second,
+        keep_alives_per_second: 0.0,
         rows_per_batch: 40.0,
         parameter_bytes: 44.0,
         lifetime: Duration::from_mins(30),
@@ -106,4 +107,28 @@ fn every_measured_figure_names_the_command_that_prints_it() {
         assert!(known.iter().any(|start| command.starts_with(start)), "{command}");
         assert!(measured.value > 0.0);
     }
+}
+
+#[test]
+fn keep_alives_take_cpu_journal_and_history_and_a_longer_history_takes_disk() {
+    let pages = Traffic { rows_per_batch: 1.0, connections: 1.0, ..traffic(10.0) };
+    let kept = Traffic { keep_alives_per_second: 50.0, ..pages };
+    let [none, all] = [pages, kept].map(|traffic| estimate(&traffic).unwrap());
+    let both = |what| (value(&none, what), value(&all, what));
+    // One block of 4 KiB for each of the 10 allocations, and for each of the 50 keep-alives.
+    let (before, after) = both("journal, each batch flushed alone");
+    assert_near(before, 10.0 * 4_096.0);
+    assert_near(after, 60.0 * 4_096.0);
+    let (before, after) = both("journal, busy");
+    assert_near(after - before, 50.0 * 17.3 * 4_096.0 / 4_088.0);
+    // A request of one row: HTTP, and a fortieth of the rows of a batch.
+    let (before, after) = both("cores that are busy");
+    assert_near(after - before, 50.0 * (9.04 + (18.19 - 9.04) / 40.0) * 1e-6);
+    let (before, after) = both("history, each batch flushed alone");
+    assert_near(before / after, 6.0);
+    let longer =
+        Traffic { history_bytes: 1e13, history_age: Duration::from_hours(90 * 24), ..kept };
+    let longer = estimate(&longer).unwrap();
+    assert_near(value(&longer, "history, each batch flushed alone"), 90.0 * 86_400.0);
+    assert_near(value(&longer, "disk for journals"), 60.0 * 4_096.0 * 90.0 * 86_400.0);
 }
