@@ -37,4 +37,4 @@ pub use log::{
     Waiting,
 };
 pub use route::RoutePlan;
-pub use service::{Decision, Exhausting, IncomingCall, NotStored, Service};
+pub use service::{Decision, Destination, Exhausting, IncomingCall, NotStored, Service};
