@@ -102,7 +102,7 @@ impl Group {
         let mut callers = BTreeSet::new();
         for change in changes {
             let known = calls.get(&change.id()).map(|call| &call.row);
-            if known.is_none_or(|row| row.first_time.is_none()) {
+            if known.is_none_or(|row| row.first_time.is_none() || moves_beginning(row, change)) {
                 callers.extend(change.caller.as_ref().and_then(Caller::to_column));
                 callers.extend(known.and_then(|row| row.caller.to_column()));
             }
@@ -201,6 +201,18 @@ impl Group {
         publish(db, std::mem::take(&mut self.events)).await?;
         Ok(())
     }
+}
+
+/// Whether `change` contains another time for the beginning of the call `row`.
+fn moves_beginning(row: &CallRow, change: &CallChange) -> bool {
+    let mut facts = row.facts.clone();
+    for reported in &change.events {
+        facts.join(&reported.event);
+    }
+    if let Some(at) = change.seen {
+        facts.seen(at);
+    }
+    facts.started_at() != row.facts.started_at()
 }
 
 /// Reads the start time of each caller's oldest call, ignoring the calls whose ids are in `except`.
