@@ -17,6 +17,7 @@ pub mod http;
 pub mod log;
 pub mod markup;
 pub mod number;
+pub mod parse_fault;
 pub mod provider;
 pub mod robocall;
 pub mod route;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
@@ -15,7 +16,7 @@ use axum::routing::post;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::problem::{Problem, read_json};
+use super::problem::{Problem, read_json, read_query};
 use crate::call::{CallEvent, EventKind};
 use crate::clock::now;
 use crate::form::Form;
@@ -259,10 +260,11 @@ async fn decide(service: &Service, question: &Question) -> Result<Decision, Prob
 
 async fn route(
     State(service): State<Service>,
-    Query(wanted): Query<Wanted>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
+    let wanted = read_query(wanted)?;
     let question = Question::read(&body)?;
     let gateway = question.gateway.clone().or(wanted.gateway);
     if gateway.as_deref().is_some_and(|gateway| !is_gateway(gateway)) {
@@ -298,9 +300,10 @@ fn joined(pairs: &[(&str, String)], by: &str, write: impl Fn(&str) -> String) ->
 /// Answers a dialplan request from `mod_xml_curl`, a module of `FreeSWITCH`.
 async fn dialplan(
     State(service): State<Service>,
-    Query(wanted): Query<Wanted>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
     body: Bytes,
 ) -> Result<Response, Problem> {
+    let wanted = read_query(wanted)?;
     let question = Question::of_freeswitch(&body);
     let decision = decide(&service, &question).await?;
     let gateway = wanted.gateway.filter(|gateway| is_gateway(gateway));

@@ -6,10 +6,8 @@ use crate::service::Destination;
 fn answer(to: &[&str], gateway: Option<&str>) -> SwitchAnswer {
     let to: Vec<String> = to.iter().map(|it| (*it).to_owned()).collect();
     let plan = RoutePlan { to, timeout_s: 20, whisper: None, caller_id: None };
-    let destination = match plan.to.is_empty() {
-        true => Destination::None(String::new()),
-        false => Destination::To(plan),
-    };
+    let destination =
+        if plan.to.is_empty() { Destination::None(String::new()) } else { Destination::To(plan) };
     let decision = Decision {
         call: "c1".to_owned(),
         number: Some("+12000000000".to_owned()),
