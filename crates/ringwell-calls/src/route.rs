@@ -95,6 +95,7 @@ impl Routes {
     /// A destination of this server forwards the call again. It is kept if the call then comes
     /// closer to a destination that ends it, or can never return to `number`. The numbers of a loop
     /// therefore never all forward to each other, although each call is routed on its own.
+    #[must_use]
     pub fn cut_loops(
         &self,
         to: Vec<String>,

@@ -6,6 +6,7 @@
 
 mod attribute;
 mod blocks;
+mod decision;
 mod destination;
 mod endpoints;
 mod ends;
@@ -16,7 +17,7 @@ mod settings;
 mod tap_queue;
 mod taps;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -48,7 +49,7 @@ use crate::webhook::address::Policy;
 use crate::webhook::send::{Sender, System};
 
 use self::settings::Settings;
-pub use destination::Destination;
+pub use decision::Destination;
 pub use pools::Exhausting;
 
 /// The time limit for storing a report. When it expires, the provider gets an error, so that it
@@ -89,6 +90,8 @@ struct Inner {
     stored: Arc<Notify>,
     /// The most recently used key for hashing callers, with its month.
     caller_key: Mutex<Option<(String, Vec<u8>)>>,
+    /// Callers that cannot be hashed yet, oldest first.
+    unhashed: Mutex<VecDeque<Unhashed>>,
     /// The list of blocked callers.
     blocks: RwLock<Arc<Blocks>>,
     /// The ids of calls that are being attributed.
@@ -100,6 +103,16 @@ struct Inner {
     unsigned: AtomicU64,
     /// The counts of endpoints of webhooks.
     endpoints: Mutex<EndpointCounts>,
+}
+
+/// A caller that is not hashed yet, because the log did not return the key. It exists only in
+/// memory: the number must not be written anywhere.
+#[derive(Clone)]
+struct Unhashed {
+    /// A change that contains nothing but the call's id.
+    call: CallChange,
+    caller: Caller,
+    at: Millis,
 }
 
 /// A call, or a report about a call, as received from a provider or a switch.
@@ -179,6 +192,7 @@ impl Service {
             routed: Mutex::default(),
             stored,
             caller_key: Mutex::default(),
+            unhashed: Mutex::default(),
             blocks: RwLock::default(),
             looking: Mutex::default(),
             left_out: AtomicBool::default(),
@@ -188,6 +202,7 @@ impl Service {
         let service = Self { inner: Arc::new(inner) };
         tokio::spawn(service.clone().resume());
         tokio::spawn(service.clone().forget());
+        tokio::spawn(service.clone().hash_waiting());
         tokio::spawn(service.clone().follow_blocks());
         tokio::spawn(service.clone().follow_endpoints());
         Ok(service)
@@ -201,6 +216,13 @@ impl Service {
         let lost = all - kept;
         if lost > 0 {
             tracing::error!(lost, "reports of calls were lost: they could not be stored in time");
+        }
+        let unhashed = self.unhashed().len();
+        if unhashed > 0 {
+            tracing::warn!(
+                calls = unhashed,
+                "callers stay withheld: the call log did not return the key to hash them"
+            );
         }
         if kept > 0 {
             tracing::warn!(reports = kept, "reports of calls will be stored at the next startup");
@@ -279,9 +301,10 @@ impl Service {
         self.inner.writer.waiting()
     }
 
-    /// Whether a report that was already acknowledged is still missing from the log.
+    /// Whether a report that was already acknowledged, or its caller, is still missing from the
+    /// log.
     pub(crate) fn is_behind(&self) -> bool {
-        self.waiting().kept > 0
+        self.waiting().kept > 0 || !self.unhashed().is_empty()
     }
 
     /// The call log.
@@ -329,14 +352,13 @@ impl Service {
         let attributed = tokio::time::timeout_at(began_at + deadline * 3 / 4, attributed).await;
         change.attribution = attributed.ok().and_then(Result::ok);
         change.looked_up = Some((number.clone(), began));
-        let destination = match self.block(&caller, &serving) {
-            Some(entry) => refusal::refuse(&mut change, &entry, call.received),
+        let destination = if let Some(entry) = self.block(&caller, &serving) {
+            Self::refuse(&mut change, &entry, call.received)
+        } else {
             // If the user's program chooses the destination, only the last tenth of the time until
             // the deadline is reserved for storing the call.
-            None => {
-                let asked_until = began_at + deadline * 9 / 10;
-                self.choose(&mut change, &serving, call.received, asked_until).await
-            }
+            let asked_until = began_at + deadline * 9 / 10;
+            self.choose(&mut change, &serving, call.received, asked_until).await
         };
         let attribution = change.attribution.clone();
         let is_stored = self.hand_over(change, until).await;
@@ -373,7 +395,7 @@ impl Service {
     async fn change(&self, call: &IncomingCall) -> CallChange {
         let caller = match call.from.as_deref().map(Caller::read) {
             None => None,
-            Some(caller) => Some(self.stored_caller(caller, call.received).await),
+            Some(caller) => Some(self.stored_caller(caller, call).await),
         };
         // Removes control characters: PostgreSQL cannot store NUL, and no call may be lost because
         // of it.

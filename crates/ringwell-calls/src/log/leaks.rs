@@ -36,9 +36,9 @@ pub(super) fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
 }
 
 /// The data of the event `number.leaking`, if the calls to `number` show a leak. Considers only
-/// calls whose beginning was reported, and is after `began` minus [`SPAN`]. `None` if the calls show no leak, or if the
-/// number was reported in the last week. The call that began at `began` must be stored, and
-/// [`is_implausible`] must be true for it.
+/// calls whose beginning was reported, and is after `began` minus [`SPAN`]. `None` if the calls
+/// show no leak, or if the number was reported in the last week. The call that began at `began`
+/// must be stored, and [`is_implausible`] must be true for it.
 pub(super) async fn leak(
     db: &mut AnyConnection,
     (number, began): (&str, Millis),

@@ -6,7 +6,7 @@ use ringwell_core::Millis;
 use ringwell_store::Repeated;
 
 use super::Service;
-use super::destination::{Destination, NoPlan};
+use super::decision::{Destination, NoPlan};
 use crate::attribution::Serving;
 use crate::block::BlockRow;
 use crate::call::{CallEvent, EventKind, Outcome};
@@ -20,6 +20,14 @@ const TIMEOUT_S: u64 = 30;
 static NO_DESTINATION_WARNING: Repeated = Repeated::new();
 
 impl Service {
+    /// Records that a blocked caller's call has ended, without waiting for the provider's report.
+    pub(super) fn refuse(change: &mut CallChange, entry: &BlockRow, at: Millis) -> Destination {
+        let refusal = entry.block.answer;
+        add(change, "blocked", EventKind::Ended(Some(outcome(refusal))), at);
+        change.blocked = Some(entry.id.clone());
+        Destination::Refused(refusal)
+    }
+
     /// Applies the account's `unknown_number` setting to a call without a destination. `Connect`
     /// sets a destination, and `Reject` and `Busy` record the end of the call. With `Unavailable`,
     /// or if the destination would cause a loop, a failed attempt to connect is recorded, and the
@@ -45,8 +53,8 @@ impl Service {
                     let plan = RoutePlan { to: usable, timeout_s: TIMEOUT_S, whisper, caller_id };
                     return Destination::To(plan);
                 }
-                reason += &format!(
-                    ". The account's unknown_number, {to}, is not called, because the call would \
+                reason = format!(
+                    "{reason}. The account's unknown_number, {to}, is not called, because the call would \
                      return to this server in an endless loop: set it to a number outside this \
                      server"
                 );
@@ -71,14 +79,6 @@ impl Service {
         }
         refusal.map_or(Destination::None(reason), Destination::Refused)
     }
-}
-
-/// Records that a blocked caller's call has ended, without waiting for the provider's report.
-pub(super) fn refuse(change: &mut CallChange, entry: &BlockRow, at: Millis) -> Destination {
-    let refusal = entry.block.answer;
-    add(change, "blocked", EventKind::Ended(Some(outcome(refusal))), at);
-    change.blocked = Some(entry.id.clone());
-    Destination::Refused(refusal)
 }
 
 const fn outcome(refusal: Refusal) -> Outcome {

@@ -461,3 +461,30 @@ async fn the_reason_of_a_call_without_a_destination_names_the_loop() {
     };
     assert!(reason.starts_with("no [[calls.destination]]"), "{reason}");
 }
+
+#[tokio::test]
+async fn a_caller_is_hashed_later_if_the_database_is_away_and_never_written_in_full() {
+    let settings = Calls { caller_ids: CallerIds::Hash, ..settings() };
+    let (service, folder) = service(&settings, watch::channel(true).1).await;
+    let waiting = folder.path().join("waiting.jsonl");
+    service.keep_in(&waiting);
+    let other = Log::open(&Location::File(folder.path().join("calls.sqlite"))).await.unwrap();
+    let held = other.database().write().await.unwrap();
+    for call in ["CA1", "CA2"] {
+        service.incoming(ring(call, "+14155551234")).await;
+    }
+    assert!(service.is_behind());
+    let kept = std::fs::read_to_string(&waiting).unwrap();
+    assert!(kept.contains("CA1") && !kept.contains("4155551234"), "{kept}");
+    drop(held);
+    let until = Instant::now() + Duration::from_secs(20);
+    while service.is_behind() {
+        assert!(Instant::now() < until, "the callers are not hashed");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let caller = Some(Caller::read("+14155551234"));
+    let filter = CallFilter { caller, ..CallFilter::default() };
+    let calls = service.log().calls(&filter, None, 10).await.unwrap();
+    let first: Vec<_> = calls.iter().map(|call| call.first_time).collect();
+    assert_eq!((calls.len(), first.contains(&Some(true))), (2, true));
+}
