@@ -96,7 +96,7 @@ async fn require_token(State(keys): State<Keys>, request: Request, next: Next) -
         return unknown_token();
     }
     // A nested router receives only the part of the path after `/v1`.
-    let reads = request.method() == Method::GET;
+    let reads = [Method::GET, Method::HEAD].contains(request.method());
     let path = request.uri().path();
     if reads && (is_admin || path == "/attributions" || reads_calls(path)) {
         return next.run(request).await;

@@ -192,7 +192,7 @@ impl Attribution {
         let newest = held.first();
         // If the number has become an overflow number, its newest allocation counts only until the
         // end of that allocation's lockout.
-        let is_shared = serving.iter().all(|it| it.is_overflow) && !serving.is_empty();
+        let is_shared = is_shared(serving);
         let counts = newest.is_some_and(|it| !is_shared || at < it.locked_until);
         if !counts {
             let outcome = if is_shared { Attributed::Overflow } else { Attributed::None };
@@ -213,10 +213,14 @@ impl Attribution {
         }
     }
 
-    /// The attribution of a call whose visitor is unknown. `problem` is the reason.
+    /// The attribution of a call if the number's history is unavailable. `problem` is the reason.
+    /// An overflow number needs no history: many visitors see it at once.
     #[must_use]
-    pub fn unknown(serving: &[Serving], problem: String) -> Self {
+    pub fn without_history(serving: &[Serving], problem: String) -> Self {
         let pool = serving.first().map(|it| PoolRef { id: it.pool.0, name: it.name.clone() });
+        if is_shared(serving) {
+            return Self { outcome: Attributed::Overflow, pool, ..Self::default() };
+        }
         Self { outcome: Attributed::Unknown, pool, problem: Some(problem), ..Self::default() }
     }
 
@@ -246,6 +250,11 @@ impl Attribution {
             allocation.parameters.clear();
         }
     }
+}
+
+/// Whether the number is only an overflow number.
+fn is_shared(serving: &[Serving]) -> bool {
+    serving.iter().all(|it| it.is_overflow) && !serving.is_empty()
 }
 
 fn candidate(held: &ReportedAllocation) -> Candidate {

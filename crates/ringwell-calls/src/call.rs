@@ -41,6 +41,10 @@ pub enum EventKind {
     LegEnded(Outcome),
     /// The call is over. `None` if the provider does not report the outcome.
     Ended(Option<Outcome>),
+    /// The caller's leg is over. Contains its duration in seconds. The leg is answered when a
+    /// destination answers, so a duration above 0 shows that the call was answered, unless another
+    /// report says what happened at the destinations.
+    CallerLegEnded(u32),
 }
 
 /// One report from a provider.
@@ -87,6 +91,9 @@ pub struct Facts {
     /// The outcome of the call, if the provider reported one.
     end: Option<Outcome>,
     talk_seconds: Option<u32>,
+    /// The duration of the caller's leg, if the provider reported it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    caller_leg_seconds: Option<u32>,
 }
 
 impl Outcome {
@@ -139,7 +146,7 @@ impl EventKind {
             Self::Ringing => "ringing",
             Self::Answered => "answered",
             Self::LegEnded(_) => "leg_ended",
-            Self::Ended(_) => "ended",
+            Self::Ended(_) | Self::CallerLegEnded(_) => "ended",
         }
     }
 
@@ -147,7 +154,7 @@ impl EventKind {
     #[must_use]
     pub const fn outcome(self) -> Option<Outcome> {
         match self {
-            Self::Started | Self::Ringing | Self::Answered => None,
+            Self::Started | Self::Ringing | Self::Answered | Self::CallerLegEnded(_) => None,
             Self::LegEnded(outcome) => Some(outcome),
             Self::Ended(outcome) => outcome,
         }
@@ -169,6 +176,10 @@ impl Facts {
                 earliest(&mut self.ended_ms, event.at);
                 self.end = self.end.max(outcome);
             }
+            EventKind::CallerLegEnded(seconds) => {
+                earliest(&mut self.ended_ms, event.at);
+                self.caller_leg_seconds = self.caller_leg_seconds.max(Some(seconds));
+            }
         }
         *self != before
     }
@@ -179,6 +190,11 @@ impl Facts {
         let before = self.first_ms;
         earliest(&mut self.first_ms, at);
         self.first_ms != before
+    }
+
+    /// Whether a report contains the time at which the call began.
+    pub(crate) const fn is_start_reported(&self) -> bool {
+        self.started_ms.is_some()
     }
 
     /// The time at which the call began.
@@ -192,7 +208,7 @@ impl Facts {
     #[must_use]
     pub fn answered_at(&self) -> Option<Millis> {
         let from_end = || {
-            let (ended, talk) = (self.ended_ms?, self.talk_seconds?);
+            let (ended, talk) = (self.ended_ms?, self.talk_seconds.or(self.caller_leg_seconds)?);
             let talk = u64::from(talk) * 1000;
             (self.outcome() == Some(Outcome::Answered)).then(|| ended.saturating_sub(talk))
         };
@@ -225,8 +241,10 @@ impl Facts {
             return Some(Outcome::Answered);
         }
         // If the provider reports only the end of the call, and no destination's leg ended before
-        // that, the caller hung up.
-        self.end.or(self.leg).or(Some(Outcome::CallerGaveUp))
+        // that, the caller hung up, unless the caller's leg was answered.
+        let is_leg_answered = self.caller_leg_seconds.is_some_and(|seconds| seconds > 0);
+        let alone = if is_leg_answered { Outcome::Answered } else { Outcome::CallerGaveUp };
+        self.end.or(self.leg).or(Some(alone))
     }
 
     /// The time from the beginning of the call until it was answered, or until it ended if it was
@@ -252,7 +270,8 @@ impl Facts {
             let ms = ended.0.saturating_sub(self.answered_at()?.0);
             u32::try_from(ms / 1000).ok()
         };
-        self.talk_seconds.or_else(between)
+        let of_leg = self.caller_leg_seconds.filter(|_| self.answered_ms.is_none());
+        self.talk_seconds.or(of_leg).or_else(between)
     }
 }
 

@@ -17,6 +17,7 @@ pub mod http;
 pub mod log;
 pub mod markup;
 pub mod number;
+pub mod parse_fault;
 pub mod provider;
 pub mod robocall;
 pub mod route;
@@ -37,4 +38,4 @@ pub use log::{
     Waiting,
 };
 pub use route::RoutePlan;
-pub use service::{Decision, Exhausting, IncomingCall, NotStored, Service};
+pub use service::{Decision, Destination, Exhausting, IncomingCall, NotStored, Service};

@@ -3,9 +3,11 @@
 //! All functions are pure: the time is an argument. Source: docs/spec/calls.md, "Where a call
 //! goes".
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use ringwell_config::DestinationRule;
+use ringwell_config::{Calls, DestinationRule, UnknownNumber};
 use ringwell_core::Millis;
 
 use crate::attribution::Serving;
@@ -23,8 +25,19 @@ pub struct RoutePlan {
     pub caller_id: Option<String>,
 }
 
-/// The maximum number of destinations to follow in the search for loops.
+/// The maximum number of numbers to follow in the search for loops.
 const FOLLOWED_MAX: usize = 32;
+
+/// The way of a call that is forwarded to a number of this server.
+#[derive(Clone, Copy)]
+pub struct Onward<'a> {
+    /// The time of the call.
+    pub at: Millis,
+    /// The destination of calls to numbers of this server without a destination of their own.
+    pub unknown: Option<&'a str>,
+    /// Returns the pools that serve a number.
+    pub serving: &'a dyn Fn(&str) -> Vec<Serving>,
+}
 
 /// The rules for the destinations of calls.
 #[derive(Clone, Debug)]
@@ -76,45 +89,110 @@ impl Routes {
         })
     }
 
-    /// Removes destinations that would cause an endless loop. These are numbers of this server from
-    /// which a call would return to the same destination or to `number`. Returns the removed
-    /// destinations.
+    /// Removes from `to`, the destinations of a call to `number`, those that would cause an endless
+    /// loop. Returns the remaining and the removed destinations.
+    ///
+    /// A destination of this server forwards the call again. It is kept if the call then comes
+    /// closer to a destination that ends it, or can never return to `number`. The numbers of a loop
+    /// therefore never all forward to each other, although each call is routed on its own.
+    #[must_use]
     pub fn cut_loops(
         &self,
-        plan: &mut RoutePlan,
+        to: Vec<String>,
         number: &str,
-        at: Millis,
-        serving: impl Fn(&str) -> Vec<Serving>,
-    ) -> Vec<String> {
-        let (kept, removed) = std::mem::take(&mut plan.to).into_iter().partition(|to| {
-            let mut passed = vec![to.clone()];
-            let mut next = 0;
-            while let Some(at_number) = passed.get(next).cloned() {
-                next += 1;
-                for target in self.next_targets(&at_number, at, &serving(&at_number)) {
-                    if target == *to || target == number {
-                        return false;
-                    }
-                    if passed.len() < FOLLOWED_MAX && !passed.contains(&target) {
-                        passed.push(target);
-                    }
+        onward: &Onward<'_>,
+    ) -> (Vec<String>, Vec<String>) {
+        let mut followed = vec![(number.to_owned(), to.clone())];
+        let mut next = 0;
+        while let Some((_, targets)) = followed.get(next) {
+            next += 1;
+            for target in targets.clone() {
+                if followed.len() < FOLLOWED_MAX && !followed.iter().any(|it| it.0 == target) {
+                    let targets = self.next_targets(&target, onward);
+                    followed.push((target, targets));
                 }
             }
-            true
+        }
+        let followed: BTreeMap<String, Vec<String>> = followed.into_iter().collect();
+        let steps = steps(&followed);
+        to.into_iter().partition(|target| {
+            let Some(after) = steps.get(target) else { return !followed.contains_key(target) };
+            steps.get(number).is_some_and(|here| after < here)
+                || !reaches(&followed, target, number)
+        })
+    }
+
+    /// The `unknown_number` settings in `calls` that name a number of this server from which the
+    /// call would return to the same number, at any time of the day. `serving` returns the pools
+    /// that serve a number.
+    ///
+    /// # Errors
+    /// [`NoTimeZone`].
+    pub fn endless_unknown_numbers(
+        calls: &Calls,
+        serving: &dyn Fn(&str) -> Vec<Serving>,
+    ) -> Result<Vec<String>, NoTimeZone> {
+        let always = |rule: &DestinationRule| DestinationRule { hours: Vec::new(), ..rule.clone() };
+        let routes = Self::new(&calls.destinations.iter().map(always).collect::<Vec<_>>())?;
+        let is_endless = |to: &&String| {
+            let onward = Onward { at: Millis(0), unknown: Some(to), serving };
+            routes.cut_loops(vec![(*to).clone()], "", &onward).0.is_empty()
+        };
+        let unknown = calls.accounts.iter().filter_map(|account| match &account.unknown_number {
+            UnknownNumber::Connect(to) => Some(to),
+            UnknownNumber::Unavailable | UnknownNumber::Reject | UnknownNumber::Busy => None,
         });
-        plan.to = kept;
-        removed
+        Ok(unknown.filter(is_endless).cloned().collect())
     }
 
     /// The destinations of a call to `number`, if such a call reaches this server. A call to an
     /// overflow number usually does not reach this server, because that number is often the user's
     /// main number.
-    fn next_targets(&self, number: &str, at: Millis, serving: &[Serving]) -> Vec<String> {
+    fn next_targets(&self, number: &str, onward: &Onward<'_>) -> Vec<String> {
+        let serving = (onward.serving)(number);
         let is_here = serving.iter().any(|it| !it.is_overflow)
             || self.0.iter().any(|(rule, _)| rule.numbers.contains(number));
-        let plan = is_here.then(|| self.plan(Some(number), serving, at)).flatten();
-        plan.map(|plan| plan.to).unwrap_or_default()
+        if !is_here {
+            return Vec::new();
+        }
+        let unknown = || onward.unknown.map(str::to_owned).into_iter().collect();
+        self.plan(Some(number), &serving, onward.at).map_or_else(unknown, |plan| plan.to)
     }
+}
+
+/// For each number from which a call can leave this server: the smallest number of times that the
+/// call is forwarded before that. `followed` contains the destinations of each number.
+fn steps(followed: &BTreeMap<String, Vec<String>>) -> BTreeMap<String, usize> {
+    let mut steps = BTreeMap::new();
+    loop {
+        let leaves = |to: &Vec<String>| {
+            to.is_empty()
+                || to.iter().any(|it| steps.contains_key(it) || !followed.contains_key(it))
+        };
+        let new: Vec<String> = { followed.iter() }
+            .filter(|(number, to)| !steps.contains_key(*number) && leaves(to))
+            .map(|(number, _)| number.clone())
+            .collect();
+        if new.is_empty() {
+            return steps;
+        }
+        let count = steps.values().max().map_or(0, |most| most + 1);
+        steps.extend(new.into_iter().map(|number| (number, count)));
+    }
+}
+
+/// Whether a call to `from` can be forwarded to `number`.
+fn reaches(followed: &BTreeMap<String, Vec<String>>, from: &str, number: &str) -> bool {
+    let (mut passed, mut next) = (vec![from], 0);
+    while let Some(at) = passed.get(next) {
+        next += 1;
+        for to in followed.get(*at).into_iter().flatten() {
+            if !passed.contains(&to.as_str()) {
+                passed.push(to);
+            }
+        }
+    }
+    passed.contains(&number)
 }
 
 fn is_open(rule: &DestinationRule, zone: &TimeZone, at: Millis) -> bool {

@@ -6,6 +6,8 @@
 
 mod attribute;
 mod blocks;
+mod decision;
+mod destination;
 mod endpoints;
 mod ends;
 mod pools;
@@ -15,41 +17,40 @@ mod settings;
 mod tap_queue;
 mod taps;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use ringwell_config::{Calls, RoutingSettings};
-use ringwell_core::{Millis, PoolId};
+use ringwell_config::Calls;
+use ringwell_core::Millis;
 use ringwell_store::Repeated;
 use ringwell_trace::Kind;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::account::Account;
-use crate::attribution::{Attribution, Numbers, Serving};
+use crate::attribution::{Attribution, Numbers};
 use crate::block::Blocks;
 use crate::call::CallEvent;
 use crate::caller::Caller;
 use crate::clock::now;
 use crate::log::{
-    Applied, CallChange, CallRow, EndpointCounts, Log, ReportedEvent, Submitted, Tap, Waiting,
-    Writer,
+    Applied, CallChange, EndpointCounts, Log, ReportedEvent, Submitted, Tap, Waiting, Writer,
 };
-use crate::number::{called, promo_number};
-use crate::provider::{Refusal, Stir};
-use crate::route::{NoTimeZone, RoutePlan};
-use crate::router::{self, Remembered};
+use crate::number::called;
+use crate::provider::Stir;
+use crate::route::NoTimeZone;
+use crate::router::Remembered;
 use crate::trace::trace;
 use crate::webhook::Worker;
 use crate::webhook::address::Policy;
 use crate::webhook::send::{Sender, System};
 
 use self::settings::Settings;
+pub use decision::Destination;
 pub use pools::Exhausting;
-pub(crate) use refusal::NO_RULE;
 
 /// The time limit for storing a report. When it expires, the provider gets an error, so that it
 /// sends the report again.
@@ -64,8 +65,6 @@ const CLOSE_MAX: Duration = Duration::from_secs(5);
 const LOG_CLOSE_MAX: Duration = Duration::from_secs(10);
 
 static NOT_LOGGED: Repeated = Repeated::new();
-/// Limits the log lines about destinations that would cause a loop.
-static LOOPS: Repeated = Repeated::new();
 
 /// Handles calls. Clones share one service. It runs on the runtime on which it was started.
 #[derive(Clone)]
@@ -91,6 +90,8 @@ struct Inner {
     stored: Arc<Notify>,
     /// The most recently used key for hashing callers, with its month.
     caller_key: Mutex<Option<(String, Vec<u8>)>>,
+    /// Callers that cannot be hashed yet, oldest first.
+    unhashed: Mutex<VecDeque<Unhashed>>,
     /// The list of blocked callers.
     blocks: RwLock<Arc<Blocks>>,
     /// The ids of calls that are being attributed.
@@ -102,6 +103,16 @@ struct Inner {
     unsigned: AtomicU64,
     /// The counts of endpoints of webhooks.
     endpoints: Mutex<EndpointCounts>,
+}
+
+/// A caller that is not hashed yet, because the log did not return the key. It exists only in
+/// memory: the number must not be written anywhere.
+#[derive(Clone)]
+struct Unhashed {
+    /// A change that contains nothing but the call's id.
+    call: CallChange,
+    caller: Caller,
+    at: Millis,
 }
 
 /// A call, or a report about a call, as received from a provider or a switch.
@@ -134,12 +145,10 @@ pub struct Decision {
     pub number: Option<String>,
     /// The caller.
     pub caller: Caller,
-    /// The destinations. `None` if there are none.
-    pub plan: Option<RoutePlan>,
+    /// The place to which the call goes.
+    pub destination: Destination,
     /// The attribution, if it was completed in time.
     pub attribution: Option<Attribution>,
-    /// The answer to a blocked caller. `None` if the caller is not blocked.
-    pub refused: Option<Refusal>,
 }
 
 /// The error if a report could not be stored in time. It may be stored later.
@@ -183,6 +192,7 @@ impl Service {
             routed: Mutex::default(),
             stored,
             caller_key: Mutex::default(),
+            unhashed: Mutex::default(),
             blocks: RwLock::default(),
             looking: Mutex::default(),
             left_out: AtomicBool::default(),
@@ -192,6 +202,7 @@ impl Service {
         let service = Self { inner: Arc::new(inner) };
         tokio::spawn(service.clone().resume());
         tokio::spawn(service.clone().forget());
+        tokio::spawn(service.clone().hash_waiting());
         tokio::spawn(service.clone().follow_blocks());
         tokio::spawn(service.clone().follow_endpoints());
         Ok(service)
@@ -205,6 +216,13 @@ impl Service {
         let lost = all - kept;
         if lost > 0 {
             tracing::error!(lost, "reports of calls were lost: they could not be stored in time");
+        }
+        let unhashed = self.unhashed().len();
+        if unhashed > 0 {
+            tracing::warn!(
+                calls = unhashed,
+                "callers stay withheld: the call log did not return the key to hash them"
+            );
         }
         if kept > 0 {
             tracing::warn!(reports = kept, "reports of calls will be stored at the next startup");
@@ -283,9 +301,10 @@ impl Service {
         self.inner.writer.waiting()
     }
 
-    /// Whether a report that was already acknowledged is still missing from the log.
+    /// Whether a report that was already acknowledged, or its caller, is still missing from the
+    /// log.
     pub(crate) fn is_behind(&self) -> bool {
-        self.waiting().kept > 0
+        self.waiting().kept > 0 || !self.unhashed().is_empty()
     }
 
     /// The call log.
@@ -318,47 +337,29 @@ impl Service {
     /// Decides the destination of an incoming call and logs the call. Returns before the deadline,
     /// even if the node, the log or the user's program (`calls.routing`) is late or unavailable.
     pub async fn incoming(&self, call: IncomingCall) -> Decision {
+        let deadline = self.settings().deadline;
         let began_at = Instant::now();
-        // The last quarter of the time until the deadline is reserved for storing the call.
-        let settings = self.settings();
-        let found_by = began_at + settings.deadline * 3 / 4;
-        let until = began_at + settings.deadline;
+        let until = began_at + deadline;
         let number = call.to.as_deref().and_then(called);
         let serving = self.serving(number.as_deref());
         let caller = call.from.as_deref().map_or(Caller::Withheld, Caller::read);
-        let block = self.block(&caller, &serving);
-        let plan = match &block {
-            Some(_) => None,
-            None => self.plan(number.as_deref(), &serving, call.received),
-        };
         let mut change = self.change(&call).await;
-        if let Some(block) = &block {
-            refusal::refuse(&mut change, block, call.received);
-        }
-        change.destination = plan.as_ref().map(|plan| plan.to[0].clone());
         let id = change.id();
         let mut span = trace("an incoming call", Kind::Server, || Some(id.clone()));
         let began = call.events.iter().map(|event| event.at).min().unwrap_or(call.received);
-        let found =
-            tokio::time::timeout_at(found_by, self.attribute(number.as_deref(), began)).await;
-        change.attribution = found.ok().and_then(Result::ok);
+        // The last quarter of the time until the deadline is reserved for storing the call.
+        let attributed = self.attribute(number.as_deref(), began);
+        let attributed = tokio::time::timeout_at(began_at + deadline * 3 / 4, attributed).await;
+        change.attribution = attributed.ok().and_then(Result::ok);
         change.looked_up = Some((number.clone(), began));
-        let plan = match block {
-            None if serving.is_empty() => self.former(&mut change, call.received).or(plan),
-            _ => plan,
-        };
-        let plan = match settings.routing.as_ref().filter(|_| block.is_none()) {
-            None => plan,
+        let destination = if let Some(entry) = self.block(&caller, &serving) {
+            Self::refuse(&mut change, &entry, call.received)
+        } else {
             // If the user's program chooses the destination, only the last tenth of the time until
             // the deadline is reserved for storing the call.
-            Some(routing) => {
-                let until = began_at + settings.deadline * 9 / 10;
-                self.routed(routing, &mut change, plan, until).await
-            }
+            let asked_until = began_at + deadline * 9 / 10;
+            self.choose(&mut change, &serving, call.received, asked_until).await
         };
-        if plan.is_none() && block.is_none() {
-            self.not_connected(&mut change, &serving, call.received);
-        }
         let attribution = change.attribution.clone();
         let is_stored = self.hand_over(change, until).await;
         if let Some(span) = &mut span {
@@ -366,81 +367,7 @@ impl Service {
             span.text("ringwell.attribution", attribution);
             span.text("ringwell.stored", if is_stored { "yes" } else { "not yet" });
         }
-        let refused = block.map(|entry| entry.block.answer);
-        Decision { call: id, number, caller, plan, attribution, refused }
-    }
-
-    /// The destinations of a call to a number that has left its pool, for example into quarantine.
-    /// The rules for the last visitor's pool apply: that visitor may still call the number.
-    fn former(&self, change: &mut CallChange, at: Millis) -> Option<RoutePlan> {
-        let former = pool_of(change.attribution.as_ref()?)?;
-        let number = change.looked_up.as_ref()?.0.as_deref();
-        let plan = self.plan(number, &[former], at)?;
-        change.destination = Some(plan.to[0].clone());
-        let mut routed = self.inner.routed.lock().unwrap_or_else(PoisonError::into_inner);
-        routed.keep(&change.id(), plan.clone());
-        Some(plan)
-    }
-
-    /// The destinations that the user's program chooses, or `plan` if the program selects the
-    /// default or gives no usable answer in time.
-    async fn routed(
-        &self,
-        routing: &RoutingSettings,
-        change: &mut CallChange,
-        plan: Option<RoutePlan>,
-        until: Instant,
-    ) -> Option<RoutePlan> {
-        let row = CallRow::of(change);
-        let asked = router::ask(routing, &self.inner.sender, &row, plan.as_ref(), (now(), until));
-        match asked.await {
-            Ok(None) => plan,
-            Ok(Some(answered)) => {
-                change.destination = Some(answered.to[0].clone());
-                let mut routed = self.inner.routed.lock().unwrap_or_else(PoisonError::into_inner);
-                routed.keep(&row.id, answered.clone());
-                Some(answered)
-            }
-            Err(reason) => {
-                tracing::warn!(
-                    call = row.id,
-                    reason,
-                    "calls.routing: no usable answer, so the configured destinations are used"
-                );
-                plan
-            }
-        }
-    }
-
-    /// The destinations of the known call with the id `call`: those that the user's program chose,
-    /// or otherwise those that the configuration assigns to `number`.
-    pub async fn plan_of_call(
-        &self,
-        call: &str,
-        number: Option<&str>,
-        at: Millis,
-    ) -> Option<RoutePlan> {
-        let routed = self.inner.routed.lock().unwrap_or_else(PoisonError::into_inner).of(call);
-        if routed.is_some() {
-            return routed;
-        }
-        let serving = self.serving(number);
-        if serving.is_empty() {
-            let logged = tokio::time::timeout(self.settings().deadline, self.log().call(call));
-            let logged = logged.await.ok().and_then(Result::ok).flatten();
-            let former = logged.and_then(|it| pool_of(&it.call.attribution));
-            if let Some(plan) = former.and_then(|former| self.plan(number, &[former], at)) {
-                return Some(plan);
-            }
-        }
-        self.plan(number, &serving, at)
-    }
-
-    /// The destinations of a call to `number` that arrived at `at`, according to the configuration.
-    /// Does not block.
-    #[must_use]
-    pub fn plan_of(&self, number: Option<&str>, at: Millis) -> Option<RoutePlan> {
-        self.plan(number, &self.serving(number), at)
+        Decision { call: id, number, caller, destination, attribution }
     }
 
     /// Logs the events of a call.
@@ -465,34 +392,10 @@ impl Service {
         if self.hand_over(change, until).await { Ok(id) } else { Err(NotStored) }
     }
 
-    fn serving(&self, number: Option<&str>) -> Vec<Serving> {
-        let number = number.and_then(promo_number);
-        number.map(|number| self.inner.numbers.pools(number)).unwrap_or_default()
-    }
-
-    fn plan(&self, number: Option<&str>, serving: &[Serving], at: Millis) -> Option<RoutePlan> {
-        let settings = self.settings();
-        let mut plan = settings.routes.plan(number, serving, at)?;
-        let number = number.unwrap_or_default();
-        let removed = settings.routes.cut_loops(&mut plan, number, at, |to| self.serving(Some(to)));
-        if !removed.is_empty()
-            && let Some(left_out) = LOOPS.pass()
-        {
-            tracing::error!(
-                number,
-                left_out,
-                "calls.destination: calls are not sent to {}, because they would return to this \
-                 server in an endless loop",
-                removed.join(", ")
-            );
-        }
-        (!plan.to.is_empty()).then_some(plan)
-    }
-
     async fn change(&self, call: &IncomingCall) -> CallChange {
         let caller = match call.from.as_deref().map(Caller::read) {
             None => None,
-            Some(caller) => Some(self.stored_caller(caller, call.received).await),
+            Some(caller) => Some(self.stored_caller(caller, call).await),
         };
         // Removes control characters: PostgreSQL cannot store NUL, and no call may be lost because
         // of it.
@@ -560,12 +463,6 @@ impl Service {
             self.look_for(change, number, at);
         }
     }
-}
-
-/// The pool from which the visitor got the number.
-fn pool_of(attribution: &Attribution) -> Option<Serving> {
-    let pool = attribution.pool.as_ref()?;
-    Some(Serving { pool: PoolId(pool.id), name: pool.name.clone(), is_overflow: false })
 }
 
 #[cfg(test)]

@@ -13,6 +13,6 @@ pub mod send;
 pub mod sign;
 mod worker;
 
-pub use endpoint::{Made, NewEndpoint, Replay, Rotated, TYPES, Which};
+pub use endpoint::{Made, NewEndpoint, Replay, Replayed, Rotated, TYPES, Which};
 pub use outbox::{Due, Ended, LEASE, Result as DeliveryResult};
 pub use worker::{Transport, Worker};

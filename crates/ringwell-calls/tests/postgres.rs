@@ -89,9 +89,9 @@ async fn calls_events_and_webhooks_are_kept_in_postgresql() {
     assert_eq!(log.next_due().await.unwrap(), None);
     assert_eq!(log.endpoints().await.unwrap()[0].failed, 4);
     let replay = Replay { types: vec!["call.completed".to_owned()], ..Replay::default() };
-    assert_eq!(log.replay(&endpoint, &replay, Millis(9_000)).await.unwrap(), Some(2));
+    assert_eq!(log.replay(&endpoint, &replay, Millis(9_000)).await.unwrap().unwrap().count, 2);
     let all = Replay { which: Which::All, ..Replay::default() };
-    assert_eq!(log.replay(&endpoint, &all, Millis(9_000)).await.unwrap(), Some(4));
+    assert_eq!(log.replay(&endpoint, &all, Millis(9_000)).await.unwrap().unwrap().count, 4);
     assert!(log.test_endpoint(&endpoint, Millis(9_000)).await.unwrap().is_some());
     for _ in 0..2 {
         let rotated = log.rotate_secret(&endpoint, Millis(9_000)).await.unwrap();

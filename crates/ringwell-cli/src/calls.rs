@@ -53,15 +53,7 @@ struct NodeNumbers {
 
 impl Numbers for NodeNumbers {
     fn pools(&self, number: PromoNumber) -> Vec<Serving> {
-        let Some(node) = self.node.get() else { return Vec::new() };
-        let directory = node.directory();
-        let serving = |pool, is_overflow| {
-            let name = directory.pool(pool).and_then(|pool| pool.name().map(str::to_owned));
-            Serving { pool, name, is_overflow }
-        };
-        let own = directory.pool_by_number(number).map(|pool| serving(pool, false));
-        let shared = directory.overflow_pools(number);
-        own.into_iter().chain(shared.into_iter().map(|pool| serving(pool, true))).collect()
+        self.node.get().map(|node| serving(&node.directory(), number)).unwrap_or_default()
     }
 
     fn has_pool(&self, pool: PoolId) -> Option<bool> {
@@ -87,6 +79,17 @@ impl Numbers for NodeNumbers {
             ringwell_admin::keep_alives(node, number, (allocated_at, at)).await
         })
     }
+}
+
+/// Returns the pools that serve `number` according to `directory`.
+pub(crate) fn serving(directory: &Directory, number: PromoNumber) -> Vec<Serving> {
+    let serving = |pool, is_overflow| {
+        let name = directory.pool(pool).and_then(|pool| pool.name().map(str::to_owned));
+        Serving { pool, name, is_overflow }
+    };
+    let own = directory.pool_by_number(number).map(|pool| serving(pool, false));
+    let shared = directory.overflow_pools(number);
+    own.into_iter().chain(shared.into_iter().map(|pool| serving(pool, true))).collect()
 }
 
 impl Running {

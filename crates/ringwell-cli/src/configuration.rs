@@ -5,14 +5,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::ensure;
+use ringwell_calls::number;
+use ringwell_calls::route::Routes;
 use ringwell_calls::webhook::address::Policy;
 use ringwell_config::{CallAccount, Config, Database, DestinationRule, UnknownNumber};
 use ringwell_core::{PoolId, PromoNumber};
-use ringwell_directory::{Directory, RingPool};
+use ringwell_directory::{Directory, Fault, RingPool};
 use ringwell_node::disk::{Identity, OsFiles};
 use ringwell_store::{Location, StoreError, probe_pools};
 use tokio::runtime::Builder;
 
+use crate::calls::serving;
 use crate::print::counted;
 
 /// The maximum number of pools that a warning lists.
@@ -167,6 +170,33 @@ pub(crate) fn warn_of_destinations(config: &Config, pools: &Directory) -> Vec<St
         )
     });
     unknown.into_iter().chain(without).collect()
+}
+
+/// Returns the faults of `unknown_number` settings that name one of the numbers in `pools`, if a
+/// call to that number would be sent to it again in an endless loop.
+pub(crate) fn endless_unknown_numbers(config: &Config, pools: &Directory) -> Vec<Fault> {
+    // A program may have a destination for each number.
+    let Some(calls) = config.calls.as_ref().filter(|calls| calls.routing.is_none()) else {
+        return Vec::new();
+    };
+    let pools_of = |number: &str| {
+        number::promo_number(number).map(|number| serving(pools, number)).unwrap_or_default()
+    };
+    // The configuration was read, so its time zones exist.
+    let endless = Routes::endless_unknown_numbers(calls, &pools_of).unwrap_or_default();
+    let fault = |number: String| Fault {
+        field: "calls.account.unknown_number".to_owned(),
+        message: format!(
+            "{number} is a number of this server, and calls to it would be sent to it again in an \
+             endless loop"
+        ),
+        hint: Some(
+            "write a number outside this server, or add a [[calls.destination]] for this number"
+                .to_owned(),
+        ),
+        ..Fault::default()
+    };
+    endless.into_iter().map(fault).collect()
 }
 
 /// Returns a warning if the program that decides where calls go cannot be reached at its URL.

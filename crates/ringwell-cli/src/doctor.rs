@@ -28,7 +28,8 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::api_client::{ApiClient, HEALTH_MAX, Url};
 use crate::configuration::{
-    InDatabase, TOKEN_VARIABLE, pools_of, warn_of_destinations, warn_of_routing,
+    InDatabase, TOKEN_VARIABLE, endless_unknown_numbers, pools_of, warn_of_destinations,
+    warn_of_routing,
 };
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::faults::{NAME_CONFIG, is_file};
@@ -283,6 +284,9 @@ fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
     }
     let pools = in_database.or_in_file(&config, &directory);
     let of_pools = pools.into_iter().flat_map(|pools| warn_of_destinations(&config, pools));
+    for fault in pools.into_iter().flat_map(|pools| endless_unknown_numbers(&config, pools)) {
+        findings.bad("calls", fault.to_string());
+    }
     for warning in of_pools.chain(warn_of_routing(&config)) {
         findings.note("calls", warning);
     }

@@ -14,8 +14,8 @@ use ringwell_store::ONLY_NODE;
 
 use crate::calls::Running;
 use crate::configuration::{
-    InDatabase, TOKEN_VARIABLE, has_no_journals_in_files, pools_in_file, pools_of,
-    warn_of_destinations, warn_of_routing,
+    InDatabase, TOKEN_VARIABLE, endless_unknown_numbers, has_no_journals_in_files, pools_in_file,
+    pools_of, warn_of_destinations, warn_of_routing,
 };
 use crate::directory::Following;
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
@@ -96,6 +96,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => directory,
         Some(member) => directory.placed(member.cluster().placement().clone()),
     };
+    let endless = pools_in_file(&config, &directory)
+        .map(|pools| endless_unknown_numbers(&config, pools))
+        .unwrap_or_default();
+    if !endless.is_empty() {
+        return Ok(show(&endless));
+    }
     if args.check {
         return checked(&config, &directory, member.as_ref());
     }
@@ -203,9 +209,13 @@ fn read_again(
     let Reloaded { config, directory, ignored } =
         ringwell_config::reload(path, variable, flags, cores())?;
     warn(ignored.iter().map(|fault| format!("{fault}; what was read before stays in use")));
-    reload_calls(running, &config).map_err(|fault| vec![fault])?;
     let in_database = running.and_then(|calls| calls.pools());
     let pools = pools_in_file(&config, &directory).or(in_database.as_deref());
+    let endless = pools.map(|pools| endless_unknown_numbers(&config, pools));
+    if let Some(faults) = endless.filter(|faults| !faults.is_empty()) {
+        return Err(faults);
+    }
+    reload_calls(running, &config).map_err(|fault| vec![fault])?;
     warn(warnings(&config, &directory, pools));
     Ok((config, directory))
 }

@@ -95,7 +95,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let (name, public_url) = (account.name.clone(), account.public_url.clone());
     let phone = Phone { url, provider: account.provider, account: name, public_url, secret };
-    let to = called(&args.to).with_context(|| format!("{} is not a telephone number", args.to))?;
+    let to = called(&args.to).with_context(|| {
+        format!(
+            "--to {:?} is not a telephone number: write ten digits, or + with a country code, as \
+             in 2005550142 or +493012345678",
+            args.to
+        )
+    })?;
     let from = called(&args.from).unwrap_or_else(|| args.from.clone());
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("no random bytes: {error}"))?;

@@ -27,6 +27,8 @@ mod phone;
 mod providers;
 #[path = "calls/rate.rs"]
 mod rate;
+#[path = "calls/refused.rs"]
+mod refused;
 #[path = "calls/routing.rs"]
 mod routing;
 #[path = "calls/simulate.rs"]
@@ -35,12 +37,14 @@ mod support;
 #[path = "calls/webhooks.rs"]
 mod webhooks;
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use phone::{Phone, Provider};
 use serde_json::Value;
 use support::batch::{self, Ask, BULK};
-use support::client::HttpAnswer;
+use support::client::{HttpAnswer, request};
 use support::server::Server;
 use support::site::{Pool, Site, TOKEN};
 
@@ -202,6 +206,19 @@ fn a_token_with_the_role_lookup_reads_calls_with_masked_callers() {
         let call = body["calls"].get(0).unwrap_or(&body);
         assert_eq!(call["from"], serde_json::json!({ "masked": "+1415***1234" }), "{call}");
         assert_eq!(call["attribution"]["parameters"]["id"], "17");
+    }
+    let head = |path: &str| {
+        let fields = [("authorization", bearer.as_str()), ("connection", "close")];
+        let mut stream = TcpStream::connect(board.server.address()).unwrap();
+        stream.write_all(request("HEAD", path, &fields, "").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    for (path, status) in
+        [("/v1/calls", "200"), ("/v1/attributions?number=2001600000", "200"), ("/v1/events", "403")]
+    {
+        assert!(head(path).starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {}", head(path));
     }
     // The token does not permit these requests. A filter by caller would confirm a guessed number,
     // and events and outcomes contain callers' numbers.

@@ -84,12 +84,9 @@ pub(crate) async fn get(
     let now = Millis(u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default());
     let at = match wanted.at.as_deref() {
         None => now,
-        Some(text) => parse_moment(text).ok_or_else(|| {
-            Problem::bad_request(
-                "at: must be an RFC 3339 time (2026-11-21T06:30:00Z), or seconds (10 digits) or \
-                 milliseconds (13 digits) since 1970",
-            )
-        })?,
+        Some(text) => {
+            parse_moment(text).ok_or_else(|| Problem::bad_request(fault_of_moment(text)))?
+        }
     };
     if at > now + FUTURE_MAX {
         return Err(Problem::bad_request(format!(
@@ -216,6 +213,17 @@ pub(crate) fn parse_moment(text: &str) -> Option<Millis> {
     u64::try_from(time.as_millisecond()).ok().map(Millis)
 }
 
+/// Says why [`parse_moment`] refuses `text`.
+pub(crate) fn fault_of_moment(text: &str) -> String {
+    let text = text.replace(' ', "+");
+    if text.parse::<Timestamp>().is_ok() {
+        return format!("at: {text} is before 1970: check the year");
+    }
+    "at: must be an RFC 3339 time (2026-11-21T06:30:00Z), or seconds (10 digits) or milliseconds \
+     (13 digits) since 1970"
+        .to_owned()
+}
+
 #[cfg(test)]
 #[test]
 fn a_printed_time_can_be_read_back() {
@@ -227,7 +235,11 @@ fn a_printed_time_can_be_read_back() {
     assert_eq!(parse_moment("1763707803"), Some(Millis(1_763_707_803_000)));
     for text in ["", "yesterday", "17637078030", "-1"] {
         assert_eq!(parse_moment(text), None, "{text}");
+        assert!(fault_of_moment(text).starts_with("at: must be an RFC 3339 time"), "{text}");
     }
+    assert_eq!(parse_moment("1969-12-31T23:59:59Z"), None);
+    let fault = fault_of_moment("1969-12-31T23:59:59Z");
+    assert_eq!(fault, "at: 1969-12-31T23:59:59Z is before 1970: check the year");
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! The parts that the handlers have in common: tokens, dry runs, and the formats of bodies and
 //! numbers.
 
+use axum::Json;
 use axum::extract::Query;
 use axum::http::{HeaderMap, StatusCode, Uri};
+use ringwell_calls::parse_fault::described;
 use ringwell_core::{NumberRange, PoolId};
 use ringwell_store::{Change, Pool, Role};
 use serde::de::DeserializeOwned;
@@ -127,12 +129,14 @@ pub(super) async fn finish(
 }
 
 pub(super) fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(bytes).map_err(|error| Problem::bad_request(error.to_string()))
+    let read = Json::from_bytes(bytes).map(|Json(read)| read);
+    read.map_err(|error| Problem::bad_request(format!("body: {}", described(&error.body_text()))))
 }
 
 pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     let query = Query::try_from_uri(uri);
-    query.map(|Query(query)| query).map_err(|error| Problem::bad_request(error.body_text()))
+    let read = query.map(|Query(query)| query);
+    read.map_err(|error| Problem::bad_request(described(&error.body_text())))
 }
 
 /// Parses a number or range, such as `8885550100` or `8885550100-8885550149`.

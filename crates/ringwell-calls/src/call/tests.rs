@@ -15,6 +15,7 @@ fn check(reports: &str, wanted: &str) {
             "answered" => EventKind::Answered,
             "leg" => EventKind::LegEnded(Outcome::parse(outcome).unwrap()),
             "ended" => EventKind::Ended(Outcome::parse(outcome)),
+            "leg-of-caller" => EventKind::CallerLegEnded(outcome.parse().unwrap()),
             other => panic!("{other}"),
         };
         let talk_seconds = words.get(2).map(|seconds| seconds.parse().unwrap());
@@ -56,6 +57,19 @@ fn an_end_without_a_reason_is_the_callers_if_no_destination_answered() {
 }
 
 #[test]
+fn a_callers_leg_shows_an_answer_only_if_nothing_else_is_reported() {
+    check("10 started\n80 leg-of-caller:58", "ended answered ring=12 talk=58");
+    check("80 leg-of-caller:58", "ended answered ring=0 talk=58");
+    check("10 started\n13 leg-of-caller:0", "ended caller_gave_up ring=3 talk=0");
+    check("10 started\n40 leg:no_answer\n41 leg-of-caller:30", "ended no_answer ring=31 talk=0");
+    check("10 started\n41 leg-of-caller:30\n40 ended:busy", "ended busy ring=30 talk=0");
+    check(
+        "80 leg-of-caller:70\n80 ended:answered 58\n10 started",
+        "ended answered ring=12 talk=58",
+    );
+}
+
+#[test]
 fn an_end_before_the_beginning_has_no_duration() {
     check("10 started\n5 ended:busy", "ended busy ring=0 talk=0");
     check("10 started\n5 ended:answered", "ended answered ring=- talk=-");
@@ -91,6 +105,7 @@ fn event() -> impl Strategy<Value = CallEvent> {
         Just(EventKind::Answered),
         outcome().prop_map(EventKind::LegEnded),
         prop::option::of(outcome()).prop_map(EventKind::Ended),
+        (0..90_u32).prop_map(EventKind::CallerLegEnded),
     ];
     (kind, 0..100_u64, prop::option::of(0..90_u32)).prop_map(|(kind, at, talk_seconds)| CallEvent {
         key: format!("{kind:?}"),

@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 
 use super::outcomes;
 use super::page::{PAGE, time};
-use super::problem::Problem;
+use super::problem::{Problem, read_query};
 use super::{blocks, endpoints, erasures, sip};
 use crate::attribution::{Attributed, KeepAlives};
 use crate::call::{CallState, Outcome};
@@ -94,10 +94,10 @@ fn unknown_token(path: &str) -> Response {
     response
 }
 
-/// Whether the request is a `GET` of `/v1/calls` or of a path below it.
+/// Whether the request is a `GET` or `HEAD` of `/v1/calls` or of a path below it.
 fn reads_calls(request: &Request) -> bool {
     let path = request.uri().path().strip_prefix("/v1/calls");
-    request.method() == Method::GET
+    [Method::GET, Method::HEAD].contains(request.method())
         && path.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
@@ -199,7 +199,7 @@ async fn list(
     Extension(sees): Extension<SeesCallers>,
     wanted: Result<Query<Wanted>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Value>, Problem> {
-    let Query(wanted) = wanted.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let wanted = read_query(wanted)?;
     let filter = wanted.filter()?;
     if filter.caller.is_some() && !sees.0 {
         let detail = "caller: this filter requires a token that gives access to callers' numbers: \
@@ -315,7 +315,7 @@ async fn events(
     State(service): State<Service>,
     wanted: Result<Query<EventsWanted>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Value>, Problem> {
-    let Query(wanted) = wanted.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let wanted = read_query(wanted)?;
     let most = wanted.limit.unwrap_or(PAGE.0).clamp(1, PAGE.1);
     let log = service.log().clone();
     let events = service.run(async move { log.events(wanted.after, most).await }).await??;
@@ -332,4 +332,25 @@ fn shown_event(event: &EventRow) -> Value {
         members.insert("cursor".to_owned(), json!(event.place));
     }
     value
+}
+
+#[cfg(test)]
+#[test]
+fn a_look_up_token_may_send_head_wherever_it_may_send_get() {
+    let is_read = |method: Method, path: &str| {
+        let request = Request::builder().method(method).uri(path).body(axum::body::Body::empty());
+        reads_calls(&request.unwrap())
+    };
+    for (path, wanted) in [
+        ("/v1/calls", true),
+        ("/v1/calls/c_1", true),
+        ("/v1/calls?limit=1", true),
+        ("/v1/callers/+1", false),
+        ("/v1/events", false),
+    ] {
+        for method in [Method::GET, Method::HEAD] {
+            assert_eq!(is_read(method, path), wanted, "{path}");
+        }
+        assert!(!is_read(Method::DELETE, path), "{path}");
+    }
 }

@@ -5,16 +5,15 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
-use ringwell_core::Millis;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::page::time;
 use super::problem::{Problem, read_json};
 use crate::clock::now;
 use crate::log::{EndpointRow, moment};
-use crate::provider::parse_moment;
 use crate::service::Service;
-use crate::webhook::{Made, NewEndpoint, Replay, Rotated, TYPES, Which};
+use crate::webhook::{Made, NewEndpoint, Replay, Replayed, Rotated, TYPES, Which};
 
 /// The maximum length of a key for `CallRail`'s signature scheme, in bytes.
 const KEY_BYTES_MAX: usize = 200;
@@ -176,28 +175,37 @@ async fn replay(
     body: Bytes,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let Again { since, until, types, event, only } = read_json(&body)?;
-    let time = |name: &str, text: Option<String>| -> Result<Option<Millis>, Problem> {
-        let read = |text: String| {
-            parse_moment(&text).ok_or_else(|| {
-                Problem::bad_request(format!(
-                    "{name}: must be an RFC 3339 time, e.g. \
-                    2026-11-21T06:30:00Z"
-                ))
-            })
-        };
-        text.map(read).transpose()
-    };
     let which = match only.as_deref() {
         None | Some("failed") => Which::Failed,
         Some("all") => Which::All,
         Some(_) => return Err(Problem::bad_request("only: must be \"failed\" or \"all\"")),
     };
-    let (since, until) = (time("since", since)?, time("until", until)?);
+    let (since, until) = (time("since", since.as_ref())?, time("until", until.as_ref())?);
     let replay = Replay { since, until, types: known_types(types)?, event, which };
     let (log, of) = (service.log().clone(), id.clone());
-    let count = service.run(async move { log.replay(&of, &replay, now()).await }).await??;
+    let replayed = service.run(async move { log.replay(&of, &replay, now()).await }).await??;
     service.wake();
-    let count = count.ok_or_else(unknown)?;
+    let Replayed { count, is_enabled } = replayed.ok_or_else(unknown)?;
     tracing::info!(id, count, "events are sent to a webhook endpoint again");
-    Ok((StatusCode::ACCEPTED, Json(json!({ "deliveries": count }))))
+    Ok((StatusCode::ACCEPTED, Json(shown_replay(&id, count, is_enabled))))
+}
+
+fn shown_replay(id: &str, deliveries: u64, is_enabled: bool) -> Value {
+    if is_enabled {
+        return json!({ "deliveries": deliveries });
+    }
+    let note = format!(
+        "the endpoint is still disabled: new events are held back until POST \
+         /v1/webhooks/{id}/enable"
+    );
+    json!({ "deliveries": deliveries, "endpoint": "disabled", "note": note })
+}
+
+#[cfg(test)]
+#[test]
+fn the_answer_to_a_replay_says_that_the_endpoint_is_still_disabled() {
+    assert_eq!(shown_replay("we_1", 3, true), json!({ "deliveries": 3 }));
+    let answer = shown_replay("we_1", 3, false);
+    assert_eq!((&answer["deliveries"], &answer["endpoint"]), (&json!(3), &json!("disabled")));
+    assert!(answer["note"].as_str().unwrap().ends_with("POST /v1/webhooks/we_1/enable"));
 }

@@ -10,16 +10,13 @@ use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use ringwell_config::UnknownNumber;
 
 use crate::account::Account;
 use crate::clock::now;
 use crate::form::FIELDS_MAX;
-use crate::provider::{
-    self, Connect, Hook, Incoming, Instruction, Leg, Refusal, Report, Shown, Unsigned,
-};
+use crate::provider::{self, Connect, Hook, Incoming, Instruction, Leg, Report, Shown, Unsigned};
 use crate::route::RoutePlan;
-use crate::service::{IncomingCall, NO_RULE, Service};
+use crate::service::{Destination, IncomingCall, Service};
 
 /// The maximum size of a body. Providers send a few kilobytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -45,7 +42,8 @@ enum Refused {
     Unreadable(String),
     /// The report could not be stored. The provider should send it again.
     NotStored,
-    /// The number has no destination, so the provider must use its own fallback.
+    /// The number has no destination, for the given reason, so the provider must use its own
+    /// fallback.
     NoDestination(String),
 }
 
@@ -69,9 +67,7 @@ impl IntoResponse for Refused {
             ),
             Self::Unreadable(text) => (StatusCode::BAD_REQUEST, text),
             Self::NotStored => (StatusCode::SERVICE_UNAVAILABLE, "not stored yet".to_owned()),
-            Self::NoDestination(number) => {
-                (StatusCode::SERVICE_UNAVAILABLE, format!("{number} has no destination: {NO_RULE}"))
-            }
+            Self::NoDestination(text) => (StatusCode::SERVICE_UNAVAILABLE, text),
         };
         (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
     }
@@ -177,21 +173,22 @@ async fn answer(
         hook => hook,
     };
     let id = provider_id(&call);
-    let plan_of =
-        async |number: Option<&str>| service.plan_of_call(&id, number, incoming.received).await;
+    let plan_of = async |number: Option<&str>| {
+        service.plan_of_call((&account.name, &id), number, incoming.received).await
+    };
     match hook {
         Hook::Answer => {
             let decision = service.incoming(call).await;
-            let number = decision.number.clone().unwrap_or_default();
-            if let Some(refusal) = decision.refused {
-                return Ok(Instruction::Refuse(refusal));
-            }
-            match decision.plan {
-                Some(plan) => {
+            let number = decision.number.unwrap_or_default();
+            match decision.destination {
+                Destination::To(plan) => {
                     let from = decision.caller.number().map(str::to_owned);
                     Ok(connect(&plan, 0, decision.call, &number, from))
                 }
-                None => unknown(account, decision.call, &number),
+                Destination::Refused(refusal) => Ok(Instruction::Refuse(refusal)),
+                Destination::None(reason) => {
+                    Err(Refused::NoDestination(format!("{number} has no destination: {reason}")))
+                }
             }
         }
         Hook::Whisper => {
@@ -247,18 +244,4 @@ fn connect(
         whisper: plan.whisper.is_some(),
         leg: Leg { place, is_last: place + 1 == plan.to.len() },
     })
-}
-
-/// The answer for a number without a destination, according to the account's setting.
-fn unknown(account: &Account, call: String, number: &str) -> Result<Instruction, Refused> {
-    match &account.unknown_number {
-        UnknownNumber::Unavailable => Err(Refused::NoDestination(number.to_owned())),
-        UnknownNumber::Reject => Ok(Instruction::Refuse(Refusal::Rejected)),
-        UnknownNumber::Busy => Ok(Instruction::Refuse(Refusal::Busy)),
-        UnknownNumber::Connect(to) => {
-            let (to, timeout_s) = (vec![to.clone()], 30);
-            let plan = RoutePlan { to, timeout_s, whisper: None, caller_id: None };
-            Ok(connect(&plan, 0, call, number, None))
-        }
-    }
 }

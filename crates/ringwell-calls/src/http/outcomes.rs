@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::page::{PAGE, time};
-use super::problem::{CALL_MAY_WAIT, NO_CALL, Problem, read_json};
+use super::problem::{CALL_MAY_WAIT, NO_CALL, Problem, read_json, read_query};
 use crate::clock::now;
 use crate::log::{CallRow, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, call_id};
-use crate::provider::parse_moment;
+use crate::parse_fault::described;
 use crate::service::Service;
 
 /// The maximum length of a result's type, and of its external id.
@@ -131,8 +131,11 @@ pub(super) async fn upload(
 /// separately.
 fn without_place(error: &csv::Error) -> String {
     match error.kind() {
-        csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
-        csv::ErrorKind::Utf8 { err, .. } => err.to_string(),
+        csv::ErrorKind::Deserialize { err, .. } => match err.kind() {
+            csv::DeserializeErrorKind::Message(text) => described(text),
+            _ => err.to_string(),
+        },
+        csv::ErrorKind::Utf8 { .. } => "the line is not UTF-8: save the file as UTF-8".to_owned(),
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
             format!("{len} fields, but the first line has {expected_len}")
         }
@@ -171,7 +174,7 @@ pub(super) async fn list(
     State(service): State<Service>,
     wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Json<Value>, Problem> {
-    let Query(wanted) = wanted.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let wanted = read_query(wanted)?;
     let filter = OutcomeFilter {
         since: time("since", wanted.since.as_ref())?,
         until: time("until", wanted.until.as_ref())?,
@@ -216,12 +219,8 @@ fn checked(new: New) -> Result<OutcomeRow, Problem> {
     if !new.currency.as_deref().is_none_or(is_code) {
         return Err(Problem::bad_request("currency: must be three capital letters, as in EUR"));
     }
-    let read = |text: String| {
-        parse_moment(&text)
-            .ok_or_else(|| Problem::bad_request("at: write e.g. 2026-11-21T06:30:00Z"))
-    };
     let now = now();
-    let at = new.at.map(read).transpose()?.unwrap_or(now);
+    let at = time("at", new.at.as_ref())?.unwrap_or(now);
     if at > now + FUTURE_MAX {
         let fault = "at: is in the future: check the offset, as in 2026-11-21T06:30:00-05:00";
         return Err(Problem::bad_request(fault));

@@ -1,5 +1,8 @@
 //! Errors of the API for calls, as RFC 9457 problem details.
 
+use axum::Json;
+use axum::extract::Query;
+use axum::extract::rejection::QueryRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ringwell_store::{Repeated, is_nul};
@@ -7,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::log::LogError;
+use crate::parse_fault::described;
 use crate::service::Stopped;
 
 static FAILURES: Repeated = Repeated::new();
@@ -60,7 +64,17 @@ pub(super) fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> 
     if body.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
         return Err(Problem::bad_request("body: must be a JSON object"));
     }
-    serde_json::from_slice(body).map_err(|error| Problem::bad_request(format!("body: {error}")))
+    if body.trim_ascii().is_empty() {
+        return Err(Problem::bad_request("body: is empty: send a JSON object"));
+    }
+    let read = Json::from_bytes(body).map(|Json(read)| read);
+    read.map_err(|error| Problem::bad_request(format!("body: {}", described(&error.body_text()))))
+}
+
+/// The parameters in a request's query.
+pub(super) fn read_query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Problem> {
+    let read = query.map(|Query(read)| read);
+    read.map_err(|error| Problem::bad_request(described(&error.body_text())))
 }
 
 impl From<LogError> for Problem {
@@ -91,7 +105,7 @@ impl IntoResponse for Problem {
         let title = self.status.canonical_reason().unwrap_or("Error");
         let status = self.status.as_u16();
         let body = json!({ "title": title, "status": status, "detail": self.detail });
-        let mut response = (self.status, axum::Json(body)).into_response();
+        let mut response = (self.status, Json(body)).into_response();
         let headers = response.headers_mut();
         let kind = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, kind);

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
@@ -15,12 +16,13 @@ use axum::routing::post;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::problem::{Problem, read_json};
+use super::problem::{Problem, read_json, read_query};
 use crate::call::{CallEvent, EventKind};
 use crate::clock::now;
 use crate::form::Form;
 use crate::markup::Element;
 use crate::provider::{Refusal, Stir};
+use crate::route::RoutePlan;
 use crate::service::{Decision, IncomingCall, Service};
 
 /// The maximum size of a request body.
@@ -179,6 +181,10 @@ struct SwitchAnswer {
 }
 
 impl SwitchAnswer {
+    const fn plan(&self) -> Option<&RoutePlan> {
+        self.decision.destination.plan()
+    }
+
     /// The address of each destination, in the order in which they are tried.
     fn contacts(&self) -> Vec<String> {
         let of = |to: &String| match &self.gateway {
@@ -186,22 +192,22 @@ impl SwitchAnswer {
             Some(gateway) => format!("sip:{to}@{gateway}"),
             None => format!("tel:{to}"),
         };
-        self.decision.plan.iter().flat_map(|plan| &plan.to).map(of).collect()
+        self.plan().into_iter().flat_map(|plan| &plan.to).map(of).collect()
     }
 
     /// The number to show to the callee: the number that the routing rule sets or, if there is
     /// none, the caller's number.
     fn caller_id(&self) -> Option<&str> {
-        let configured = self.decision.plan.as_ref().and_then(|plan| plan.caller_id.as_deref());
+        let configured = self.plan().and_then(|plan| plan.caller_id.as_deref());
         configured.or_else(|| self.decision.caller.number())
     }
 
     fn timeout_s(&self) -> Option<u64> {
-        self.decision.plan.as_ref().map(|plan| plan.timeout_s)
+        self.plan().map(|plan| plan.timeout_s)
     }
 
     fn destination(&self) -> Option<&str> {
-        self.decision.plan.as_ref()?.to.first().map(String::as_str)
+        self.plan()?.to.first().map(String::as_str)
     }
 
     fn json(&self) -> Value {
@@ -218,7 +224,7 @@ impl SwitchAnswer {
         put("destination", json!(self.destination()));
         put("caller_id", json!(self.caller_id()));
         put("timeout", json!(self.timeout_s()));
-        put("refuse", json!(self.decision.refused.map(Refusal::name)));
+        put("refuse", json!(self.decision.destination.refused().map(Refusal::name)));
         put("headers", json!({ "X-Ringwell-Call": self.decision.call }));
         put("attribution", json!(self.decision.attribution));
         put("contacts", json!(contacts));
@@ -232,7 +238,7 @@ impl SwitchAnswer {
         let pairs = [
             ("call", self.decision.call.clone()),
             ("contact", contact.unwrap_or_default()),
-            ("refuse", text(self.decision.refused.map(Refusal::name))),
+            ("refuse", text(self.decision.destination.refused().map(Refusal::name))),
             ("destination", text(self.destination())),
             ("caller_id", text(self.caller_id())),
             ("timeout", self.timeout_s().map(|it| it.to_string()).unwrap_or_default()),
@@ -254,10 +260,11 @@ async fn decide(service: &Service, question: &Question) -> Result<Decision, Prob
 
 async fn route(
     State(service): State<Service>,
-    Query(wanted): Query<Wanted>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
+    let wanted = read_query(wanted)?;
     let question = Question::read(&body)?;
     let gateway = question.gateway.clone().or(wanted.gateway);
     if gateway.as_deref().is_some_and(|gateway| !is_gateway(gateway)) {
@@ -293,9 +300,10 @@ fn joined(pairs: &[(&str, String)], by: &str, write: impl Fn(&str) -> String) ->
 /// Answers a dialplan request from `mod_xml_curl`, a module of `FreeSWITCH`.
 async fn dialplan(
     State(service): State<Service>,
-    Query(wanted): Query<Wanted>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
     body: Bytes,
 ) -> Result<Response, Problem> {
+    let wanted = read_query(wanted)?;
     let question = Question::of_freeswitch(&body);
     let decision = decide(&service, &question).await?;
     let gateway = wanted.gateway.filter(|gateway| is_gateway(gateway));
@@ -307,9 +315,8 @@ async fn dialplan(
 fn freeswitch(answer: &SwitchAnswer, context: &str) -> String {
     let document = Element::new("document").with("type", "freeswitch/xml");
     let targets: Vec<_> = answer
-        .decision
-        .plan
-        .iter()
+        .plan()
+        .into_iter()
         .flat_map(|plan| &plan.to)
         .map(|to| match (to.strip_prefix('+'), &answer.gateway) {
             (Some(digits), Some(gateway)) => format!("sofia/gateway/{gateway}/{digits}"),
@@ -320,7 +327,7 @@ fn freeswitch(answer: &SwitchAnswer, context: &str) -> String {
     let action = |application: &str, data: String| {
         Element::new("action").with("application", application).with("data", data)
     };
-    if let Some(refusal) = answer.decision.refused {
+    if let Some(refusal) = answer.decision.destination.refused() {
         let cause = match refusal {
             Refusal::Rejected => "CALL_REJECTED",
             Refusal::Busy => "USER_BUSY",

@@ -80,6 +80,7 @@ async fn apply_in(
     let mut call = known.unwrap_or_else(|| GroupCall::new(CallRow::new(&id, change)));
     let row = &mut call.row;
     let looked_up = row.to_look_up();
+    let was_started = row.facts.is_start_reported();
     let mut is_new = is_first;
     if let Some(at) = change.seen {
         is_new |= row.facts.seen(at);
@@ -118,12 +119,15 @@ async fn apply_in(
     if before.is_some_and(|before| !before.names_the_same(&row.attribution)) {
         row.outdated();
     }
-    if row.first_time.is_none() && row.caller != Caller::Withheld {
+    let is_moved = row.to_look_up().1 != looked_up.1 && row.redacted_at.is_none();
+    if (row.first_time.is_none() || is_moved) && row.caller != Caller::Withheld {
         row.first_time = Some(!group.has_called_before(row));
     }
     if is_new && row.redacted_at.is_none() {
         row.robocall = Some(group.robocall(db, row).await?);
     }
+    // Until the beginning is reported, the visitor may be the wrong one.
+    let is_started = row.facts.is_start_reported();
     let is_pending = row.attribution.outcome == Attributed::Pending;
     let unattributed = is_pending.then(|| row.to_look_up());
     if is_new {
@@ -133,7 +137,7 @@ async fn apply_in(
     } else {
         group.put_back(call);
     }
-    if was_pending {
+    if is_started && (was_pending || !was_started) {
         group.look_for_leak(db, &id, now).await?;
     }
     Ok(Applied { call: id, unattributed, is_new })
@@ -175,3 +179,6 @@ fn events(row: &mut CallRow, now: Millis) -> Vec<NewEvent> {
     let event = |kind| NewEvent { kind, call: Some(row.id.clone()), at: now, data: row.to_json() };
     kinds.into_iter().map(event).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,9 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringwell_core::Millis;
-use sqlx::any::AnyArguments;
-use sqlx::query::Query;
-use sqlx::{Any, AnyConnection, AssertSqlSafe, Row};
+use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 use super::change::{CallChange, ReportedEvent};
 use super::database::LogTransaction;
@@ -25,35 +23,6 @@ use crate::attribution::Attributed;
 use crate::call::Outcome;
 use crate::caller::Caller;
 use crate::robocall::Robocall;
-
-/// The columns of the table `calls` that a change sets. The id must be last.
-const COLUMNS: [&str; 25] = [
-    "account",
-    "provider",
-    "provider_call_id",
-    "sequence",
-    "started_ms",
-    "answered_ms",
-    "ended_ms",
-    "state",
-    "outcome",
-    "ring_ms",
-    "talk_seconds",
-    "number",
-    "caller",
-    "first_time",
-    "destination",
-    "pool",
-    "attributed",
-    "attribution",
-    "stir",
-    "facts",
-    "published",
-    "blocked",
-    "robocall",
-    "robocall_reasons",
-    "id",
-];
 
 /// The calls and events of one transaction.
 pub(super) struct Group {
@@ -102,7 +71,7 @@ impl Group {
         let mut callers = BTreeSet::new();
         for change in changes {
             let known = calls.get(&change.id()).map(|call| &call.row);
-            if known.is_none_or(|row| row.first_time.is_none()) {
+            if known.is_none_or(|row| row.first_time.is_none() || moves_beginning(row, change)) {
                 callers.extend(change.caller.as_ref().and_then(Caller::to_column));
                 callers.extend(known.and_then(|row| row.caller.to_column()));
             }
@@ -203,6 +172,18 @@ impl Group {
     }
 }
 
+/// Whether `change` contains another time for the beginning of the call `row`.
+fn moves_beginning(row: &CallRow, change: &CallChange) -> bool {
+    let mut facts = row.facts.clone();
+    for reported in &change.events {
+        facts.join(&reported.event);
+    }
+    if let Some(at) = change.seen {
+        facts.seen(at);
+    }
+    facts.started_at() != row.facts.started_at()
+}
+
 /// Reads the start time of each caller's oldest call, ignoring the calls whose ids are in `except`.
 async fn oldest(
     db: &mut AnyConnection,
@@ -262,49 +243,70 @@ async fn write_calls(
     are_stored: bool,
 ) -> Result<(), LogError> {
     for part in calls.chunks(ROWS_MAX) {
-        let values = Places::of(db).rows(part.len(), COLUMNS.len());
+        let rows = part.iter().map(|row| columns(row)).collect::<Result<Vec<_>, _>>()?;
+        let names: Vec<&str> = rows[0].iter().map(|(name, _)| *name).collect();
+        let values = Places::of(db).rows(rows.len(), names.len());
         let statement = if are_stored {
-            let set = |(place, column): (usize, &&str)| format!("{column} = v.column{}", place + 1);
-            let (id, others) = (COLUMNS.len(), &COLUMNS[..COLUMNS.len() - 1]);
-            let set: Vec<String> = others.iter().enumerate().map(set).collect();
+            let set = |(place, name): (usize, &&str)| format!("{name} = v.column{}", place + 1);
+            let set: Vec<String> = names.iter().enumerate().skip(1).map(set).collect();
             let set = set.join(", ");
-            format!("UPDATE calls SET {set} FROM (VALUES {values}) AS v WHERE id = v.column{id}")
+            format!("UPDATE calls SET {set} FROM (VALUES {values}) AS v WHERE id = v.column1")
         } else {
-            format!("INSERT INTO calls ({}) VALUES {values}", COLUMNS.join(", "))
+            format!("INSERT INTO calls ({}) VALUES {values}", names.join(", "))
         };
         let mut query = sqlx::query(AssertSqlSafe(statement));
-        for row in part {
-            query = bind(query, row)?;
+        for (_, value) in rows.into_iter().flatten() {
+            query = match value {
+                Value::Text(text) => query.bind(text),
+                Value::Whole(number) => query.bind(number),
+            };
         }
         query.execute(&mut *db).await?;
     }
     Ok(())
 }
 
-/// Binds the values of `row` to `query`, in the order of [`COLUMNS`].
-fn bind<'a>(
-    query: Query<'a, Any, AnyArguments>,
-    row: &CallRow,
-) -> Result<Query<'a, Any, AnyArguments>, LogError> {
-    let facts = &row.facts;
-    let attribution = (row.attribution.outcome != Attributed::Pending).then_some(&row.attribution);
-    let pool = row.attribution.pool.as_ref().map(|pool| to_db(pool.id));
-    let query = query.bind(row.account.clone()).bind(row.provider.clone());
-    let query = query.bind(row.provider_call.clone()).bind(to_db(row.sequence));
-    let query = query.bind(ms(facts.started_at())).bind(facts.answered_at().map(ms));
-    let query = query.bind(facts.ended_at().map(ms)).bind(facts.state().name());
-    let query = query.bind(facts.outcome().map(Outcome::name));
-    let query = query.bind(facts.ring().map(ms)).bind(facts.talk_seconds().map(i64::from));
-    let query = query.bind(row.number.clone()).bind(row.caller.to_column());
-    let query = query.bind(row.first_time.map(i64::from)).bind(row.destination.clone());
-    let query = query.bind(pool).bind(row.attribution.outcome.name());
-    let query = query.bind(attribution.map(text).transpose()?);
-    let query = query.bind(row.stir.as_ref().map(text).transpose()?).bind(text(facts)?);
-    let query = query.bind(row.published.clone()).bind(row.blocked.clone());
-    let robocall = row.robocall.as_ref();
-    let query = query.bind(robocall.map(|it| i64::from(it.score)));
-    let query = query.bind(robocall.map(|it| it.reasons.join(" ")));
-    Ok(query.bind(row.id.clone()))
+/// A value in the table `calls`.
+enum Value {
+    Text(Option<String>),
+    Whole(Option<i64>),
+}
+
+/// The columns of the table `calls` that a change sets, with their values for `row`. The id is
+/// first.
+fn columns(row: &CallRow) -> Result<[(&'static str, Value); 25], LogError> {
+    use Value::{Text, Whole};
+
+    let (facts, attribution, robocall) = (&row.facts, &row.attribution, row.robocall.as_ref());
+    let words = |word: &str| Text(Some(word.to_owned()));
+    let known = (attribution.outcome != Attributed::Pending).then_some(attribution);
+    Ok([
+        ("id", words(&row.id)),
+        ("account", words(&row.account)),
+        ("provider", words(&row.provider)),
+        ("provider_call_id", words(&row.provider_call)),
+        ("sequence", Whole(Some(to_db(row.sequence)))),
+        ("started_ms", Whole(Some(ms(facts.started_at())))),
+        ("answered_ms", Whole(facts.answered_at().map(ms))),
+        ("ended_ms", Whole(facts.ended_at().map(ms))),
+        ("state", words(facts.state().name())),
+        ("outcome", Text(facts.outcome().map(|outcome| outcome.name().to_owned()))),
+        ("ring_ms", Whole(facts.ring().map(ms))),
+        ("talk_seconds", Whole(facts.talk_seconds().map(i64::from))),
+        ("number", Text(row.number.clone())),
+        ("caller", Text(row.caller.to_column())),
+        ("first_time", Whole(row.first_time.map(i64::from))),
+        ("destination", Text(row.destination.clone())),
+        ("pool", Whole(attribution.pool.as_ref().map(|pool| to_db(pool.id)))),
+        ("attributed", words(attribution.outcome.name())),
+        ("attribution", Text(known.map(text).transpose()?)),
+        ("stir", Text(row.stir.as_ref().map(text).transpose()?)),
+        ("facts", words(&text(facts)?)),
+        ("published", words(&row.published)),
+        ("blocked", Text(row.blocked.clone())),
+        ("robocall", Whole(robocall.map(|it| i64::from(it.score)))),
+        ("robocall_reasons", Text(robocall.map(|it| it.reasons.join(" ")))),
+    ])
 }
 
 #[cfg(test)]

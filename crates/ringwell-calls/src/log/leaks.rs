@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use sqlx::{AnyConnection, Row};
 
 use super::error::LogError;
-use super::values::{from_ms, ms};
+use super::values::{from_ms, ms, parsed};
 use crate::attribution::{Attributed, Attribution};
+use crate::call::Facts;
 
 /// A number counts as leaking after at least this many calls that visitors are unlikely to have
 /// made.
@@ -35,9 +36,9 @@ pub(super) fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
 }
 
 /// The data of the event `number.leaking`, if the calls to `number` show a leak. Considers only
-/// calls that began after `began` minus [`SPAN`]. `None` if the calls show no leak, or if the
-/// number was reported in the last week. The call that began at `began` must be stored, and
-/// [`is_implausible`] must be true for it.
+/// calls whose beginning was reported, and is after `began` minus [`SPAN`]. `None` if the calls
+/// show no leak, or if the number was reported in the last week. The call that began at `began`
+/// must be stored, and [`is_implausible`] must be true for it.
 pub(super) async fn leak(
     db: &mut AnyConnection,
     (number, began): (&str, Millis),
@@ -45,7 +46,7 @@ pub(super) async fn leak(
     now: Millis,
 ) -> Result<Option<Value>, LogError> {
     let query = sqlx::query(
-        "SELECT started_ms, attribution FROM calls WHERE number = $1 AND started_ms > $2 \
+        "SELECT started_ms, attribution, facts FROM calls WHERE number = $1 AND started_ms > $2 \
          ORDER BY started_ms DESC LIMIT $3",
     );
     let since = Millis(began.0.saturating_sub(SPAN.0));
@@ -55,7 +56,9 @@ pub(super) async fn leak(
         let text: Option<String> = row.try_get("attribution")?;
         let attribution = text.and_then(|text| serde_json::from_str::<Attribution>(&text).ok());
         let began = from_ms(row.try_get("started_ms")?);
-        calls += usize::from(attribution.is_some_and(|it| is_implausible(&it, began)));
+        let facts: Facts = parsed(Some(row.try_get("facts")?))?.unwrap_or_default();
+        let is_implausible = attribution.is_some_and(|it| is_implausible(&it, began));
+        calls += usize::from(is_implausible && facts.is_start_reported());
     }
     if calls < CALLS_MIN {
         return Ok(None);

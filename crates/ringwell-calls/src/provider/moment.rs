@@ -33,6 +33,11 @@ pub(crate) fn parse(text: &str) -> Option<Millis> {
     u64::try_from(time.as_millisecond()).ok().map(Millis)
 }
 
+/// Whether `text` is an RFC 3339 time before 1970, which [`parse`] refuses.
+pub(crate) fn is_before_1970(text: &str) -> bool {
+    text.trim().parse::<Timestamp>().is_ok_and(|time| time.as_millisecond() < 0)
+}
+
 /// The time in `text`, if it can be parsed and is plausible, otherwise `received`.
 pub(super) fn believed(text: Option<&str>, received: Millis, target: &str) -> Millis {
     let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return received };

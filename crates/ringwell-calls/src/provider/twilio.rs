@@ -190,18 +190,20 @@ fn dialled(form: &Form, is_last: bool, at: Millis) -> Option<CallEvent> {
 /// The event for a status callback about the callee's or the caller's leg.
 fn progress(form: &Form, is_callee: bool, at: Millis) -> Option<CallEvent> {
     let status = form.get("CallStatus");
+    let talk = form.get("CallDuration").parse().ok();
     let kind = match (status, outcome(status)) {
         ("ringing", _) if is_callee => EventKind::Ringing,
         ("in-progress" | "answered", _) if is_callee => EventKind::Answered,
-        // The caller's leg counts as answered even while the destination rings. Its end shows only
-        // that the call is over.
-        ("completed", _) if !is_callee => EventKind::Ended(None),
+        // With `answerOnBridge`, as in the document below, the caller's leg is answered when the
+        // destination answers, and `CallDuration` counts from there.
+        ("completed", _) if !is_callee => {
+            talk.map_or(EventKind::Ended(None), EventKind::CallerLegEnded)
+        }
         ("completed", _) => EventKind::Ended(Some(Outcome::Answered)),
         (_, Some(outcome)) if is_callee => EventKind::LegEnded(outcome),
         (_, Some(outcome)) => EventKind::Ended(Some(outcome)),
         (_, None) => return None,
     };
-    let talk = form.get("CallDuration").parse().ok();
     let talk_seconds = talk.filter(|_| is_callee && status == "completed");
     let side = if is_callee { "callee" } else { "caller" };
     let key = format!("{side}:{}:{status}", form.get("SequenceNumber"));

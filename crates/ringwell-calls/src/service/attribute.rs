@@ -51,7 +51,7 @@ impl Service {
                 self.add_taps(text, at, &mut held).await;
                 Ok(Attribution::of(at, &serving, &held))
             }
-            Err(HolderError::Gone(problem)) => Ok(Attribution::unknown(&serving, problem)),
+            Err(HolderError::Gone(problem)) => Ok(Attribution::without_history(&serving, problem)),
             Err(error) => Err(error),
         }
     }
@@ -123,7 +123,7 @@ impl Service {
                 Err(_) => {}
             }
         }
-        Attribution::unknown(&self.serving(number), problem)
+        Attribution::without_history(&self.serving(number), problem)
     }
 
     /// Looks up the visitors of unattributed calls in the log. At startup, these are calls that an

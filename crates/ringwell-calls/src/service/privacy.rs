@@ -1,36 +1,75 @@
 //! Converts callers to the form in which the call log stores them, and redacts and removes old
 //! calls.
 
-use std::sync::PoisonError;
+use std::collections::VecDeque;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use ringwell_config::CallerIds;
 use ringwell_core::Millis;
 
-use super::Service;
+use super::{IncomingCall, Service, Unhashed};
 use crate::caller::Caller;
 use crate::clock::now;
-use crate::log::LogError;
+use crate::log::{CallChange, LogError};
 
 /// The interval between two searches for calls to remove.
 const EVERY: Duration = Duration::from_mins(10);
 /// The time limit for reading the key with which a month's callers are hashed. Without the key, a
-/// caller is stored as withheld.
+/// caller is stored as withheld at first.
 const KEY_MAX: Duration = Duration::from_millis(100);
+/// The interval between two attempts to hash the callers that wait for the key.
+const HASH_AGAIN: Duration = Duration::from_secs(1);
+/// The maximum number of callers that wait for the key.
+const UNHASHED_MAX: usize = 10_000;
 
 impl Service {
-    /// Converts the caller of a call at `at` to the form in which the log stores callers.
-    pub(super) async fn stored_caller(&self, caller: Caller, at: Millis) -> Caller {
-        if caller.to_column().is_none() {
-            return caller;
+    /// Converts the caller of `call` to the form in which the log stores callers. If the caller
+    /// cannot be hashed yet, it counts as withheld until [`Self::hash_waiting`] completes the call.
+    pub(super) async fn stored_caller(&self, caller: Caller, call: &IncomingCall) -> Caller {
+        if let Some(stored) = self.stored_form(&caller, call.received).await {
+            return stored;
         }
+        let IncomingCall { account, provider, provider_call, received: at, .. } = call.clone();
+        let call = CallChange::about(account, provider, provider_call);
+        let mut unhashed = self.unhashed();
+        if unhashed.len() < UNHASHED_MAX {
+            unhashed.push_back(Unhashed { call, caller, at });
+        }
+        Caller::Withheld
+    }
+
+    /// The form in which the log stores the caller of a call at `at`. `None` if the key is missing.
+    async fn stored_form(&self, caller: &Caller, at: Millis) -> Option<Caller> {
         match self.settings().caller_ids {
-            CallerIds::Store => caller,
-            CallerIds::Drop => Caller::Withheld,
-            CallerIds::Hash => {
-                let key = self.key_of(at).await;
-                key.map_or(Caller::Withheld, |key| caller.hashed(&key))
+            _ if caller.to_column().is_none() => Some(caller.clone()),
+            CallerIds::Store => Some(caller.clone()),
+            CallerIds::Drop => Some(Caller::Withheld),
+            CallerIds::Hash => self.key_of(at).await.map(|key| caller.hashed(&key)),
+        }
+    }
+
+    pub(super) fn unhashed(&self) -> MutexGuard<'_, VecDeque<Unhashed>> {
+        self.inner.unhashed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hashes the callers that wait for the key, and adds them to their calls, until the process
+    /// ends.
+    pub(super) async fn hash_waiting(self) {
+        loop {
+            tokio::time::sleep(HASH_AGAIN).await;
+            loop {
+                let Some(Unhashed { call, caller, at }) = self.unhashed().front().cloned() else {
+                    break;
+                };
+                let Some(stored) = self.stored_form(&caller, at).await else { break };
+                // The writer applies changes in order, so the call is stored before its caller.
+                let change = CallChange { caller: Some(stored), ..call };
+                let Ok(applied) = self.inner.writer.submit(change) else { break };
+                // If the writer ends, the process is shutting down.
+                let _ = applied.await;
+                self.unhashed().pop_front();
             }
         }
     }

@@ -9,9 +9,12 @@ use ringwell_store::Location;
 use tokio::sync::watch;
 
 use super::*;
-use crate::attribution::{Attributed, FoundKeepAlives, Holders, ReportedAllocation};
+use crate::attribution::{
+    Attributed, FoundKeepAlives, HolderError, Holders, ReportedAllocation, Serving,
+};
 use crate::call::{EventKind, Outcome};
 use crate::log::{CallFilter, Whom};
+use crate::number::promo_number;
 
 /// The pools that serve `number`. Only +18005551212 is in a pool.
 fn serving(number: PromoNumber) -> Vec<Serving> {
@@ -79,19 +82,56 @@ impl Numbers for HandedOut {
     }
 }
 
+/// A node without history, as after a restore. +18005551200 is the overflow number of pool 16, and
+/// +180055512NN is in pool NN.
+struct Restored;
+
+impl Numbers for Restored {
+    fn pools(&self, number: PromoNumber) -> Vec<Serving> {
+        let pool = number.to_string().strip_prefix("80055512").and_then(|pool| pool.parse().ok());
+        let serving = |pool| match pool {
+            0 => Serving { pool: PoolId(16), name: None, is_overflow: true },
+            pool => Serving { pool: PoolId(pool), name: None, is_overflow: false },
+        };
+        pool.map(serving).into_iter().collect()
+    }
+
+    fn has_pool(&self, _: PoolId) -> Option<bool> {
+        Some(true)
+    }
+
+    fn holders(&self, _: PromoNumber, _: Millis, _: usize) -> Holders<'_> {
+        let gone = HolderError::Gone("the history does not go back that far".to_owned());
+        Box::pin(async { Err(gone) })
+    }
+
+    fn keep_alives(&self, _: PromoNumber, _: Millis, _: Millis) -> FoundKeepAlives<'_> {
+        Box::pin(async { None })
+    }
+}
+
+async fn restored(settings: &Calls) -> (Service, tempfile::TempDir) {
+    let folder = tempfile::TempDir::new().unwrap();
+    let log = Log::open(&Location::File(folder.path().join("calls.sqlite"))).await.unwrap();
+    (Service::start(settings, log, Arc::new(Restored)).unwrap(), folder)
+}
+
 fn settings() -> Calls {
-    let destination = DestinationRule {
-        ring_pools: [PoolId(16)].into(),
+    Calls { destinations: vec![rule(16, &["+18005550199"])], ..Calls::default() }
+}
+
+fn rule(pool: u64, to: &[&str]) -> DestinationRule {
+    DestinationRule {
+        ring_pools: [PoolId(pool)].into(),
         numbers: std::collections::BTreeSet::new(),
-        to: vec!["+18005550199".to_owned()],
+        to: to.iter().map(|to| (*to).to_owned()).collect(),
         timeout: Duration::from_secs(30),
         whisper: None,
         caller_id: None,
         hours: Vec::new(),
         time_zone: "UTC".to_owned(),
         closed: Vec::new(),
-    };
-    Calls { destinations: vec![destination], ..Calls::default() }
+    }
 }
 
 fn ring(call: &str, from: &str) -> IncomingCall {
@@ -124,7 +164,7 @@ async fn a_caller_is_connected_in_time_while_the_shards_hang_and_the_log_is_comp
     let began = Instant::now();
     let decision = service.incoming(ring("CA1", "+14155551234")).await;
     assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
-    assert_eq!(decision.plan.unwrap().to, ["+18005550199"]);
+    assert_eq!(decision.destination.plan().unwrap().to, ["+18005550199"]);
     assert_eq!(decision.attribution, None);
     let_go.send_replace(true);
     let until = Instant::now() + Duration::from_secs(10);
@@ -162,8 +202,9 @@ async fn a_number_that_has_left_its_pool_keeps_the_destination_of_that_pool() {
     let (service, folder) = service(&settings(), waits).await;
     let of = |to: &str| IncomingCall { to: Some(to.to_owned()), ..ring("CA1", "+14155551234") };
     let decision = service.incoming(of("+18005551213")).await;
-    assert_eq!(decision.plan.unwrap().to, ["+18005550199"]);
-    let next = service.plan_of_call(&decision.call, decision.number.as_deref(), now()).await;
+    assert_eq!(decision.destination.plan().unwrap().to, ["+18005550199"]);
+    let next =
+        service.plan_of_call(("main", &decision.call), decision.number.as_deref(), now()).await;
     assert_eq!(next.unwrap().to, ["+18005550199"]);
     let call = service.log().call(&decision.call).await.unwrap().unwrap();
     assert_eq!(call.call.destination.as_deref(), Some("+18005550199"));
@@ -172,7 +213,8 @@ async fn a_number_that_has_left_its_pool_keeps_the_destination_of_that_pool() {
     let log = Log::open(&Location::File(folder.path().join("calls.sqlite"))).await.unwrap();
     let (_let_go, waits) = watch::channel(true);
     let other = Service::start(&settings(), log, Arc::new(Slow(waits))).unwrap();
-    let next = other.plan_of_call(&decision.call, decision.number.as_deref(), now()).await;
+    let next =
+        other.plan_of_call(("main", &decision.call), decision.number.as_deref(), now()).await;
     assert_eq!(next.unwrap().to, ["+18005550199"]);
 }
 
@@ -207,7 +249,7 @@ async fn a_caller_is_connected_while_another_program_holds_the_database() {
     let began = Instant::now();
     let decision = service.incoming(ring("CA1", "+14155551234")).await;
     assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
-    assert_eq!(decision.plan.unwrap().to, ["+18005550199"]);
+    assert_eq!(decision.destination.plan().unwrap().to, ["+18005550199"]);
     assert_eq!(service.log().calls(&CallFilter::default(), None, 10).await.unwrap(), []);
     drop(held);
     let until = Instant::now() + Duration::from_secs(15);
@@ -349,4 +391,100 @@ async fn a_call_without_a_destination_has_failed_unless_the_provider_reports_oth
     }
     let (failed, answered) = (Some(Outcome::Failed), Some(Outcome::Answered));
     assert_eq!(outcomes, [None, failed, answered, failed, failed, answered]);
+}
+
+#[tokio::test]
+async fn an_overflow_number_stays_one_if_the_history_is_gone() {
+    let (service, _folder) = restored(&settings()).await;
+    for (to, wanted) in
+        [("+18005551200", Attributed::Overflow), ("+18005551216", Attributed::Unknown)]
+    {
+        let call = IncomingCall { to: Some(to.to_owned()), ..ring(to, "+14155551234") };
+        let attribution = service.incoming(call).await.attribution.unwrap();
+        assert_eq!((attribution.outcome, attribution.pool.unwrap().id), (wanted, 16), "{to}");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_number_is_not_called_if_its_calls_would_come_back() {
+    let answer = async |calls: &Calls, to: &str| {
+        let (service, _folder) = restored(calls).await;
+        let call = IncomingCall { to: Some(to.to_owned()), ..ring("CA1", "+14155551234") };
+        let decision = service.incoming(call).await;
+        let logged = service.log().call(&decision.call).await.unwrap().unwrap().call.destination;
+        assert_eq!(logged.as_ref(), decision.destination.plan().map(|plan| &plan.to[0]));
+        decision.destination
+    };
+    let connects = |to: &str| without_destinations(UnknownNumber::Connect(to.to_owned()));
+    let endless = "unknown_number, +18005551216, is not called";
+    // The called number itself, once in a pool without a rule and once in no pool.
+    for (to, called) in [("+18005551216", "+18005551216"), ("+18005551216", "+18005551217")] {
+        let Destination::None(reason) = answer(&connects(to), called).await else {
+            panic!("{called} is connected")
+        };
+        assert!(reason.contains(endless), "{reason}");
+    }
+    let Destination::None(reason) = answer(&connects("+18005559999"), "+18005559999").await else {
+        panic!("the number calls itself")
+    };
+    assert!(reason.contains("no [[calls.destination]]"), "{reason}");
+    // A number of this server whose calls leave the server, and a number elsewhere.
+    let calls = Calls { destinations: settings().destinations, ..connects("+18005551216") };
+    for (calls, to) in [(&calls, "+18005551216"), (&connects("+18005550100"), "+18005550100")] {
+        let destination = answer(calls, "+18005551217").await;
+        assert_eq!(destination.plan().unwrap().to, [to]);
+    }
+    let destination = answer(&calls, "+18005551216").await;
+    assert_eq!(destination.plan().unwrap().to, ["+18005550199"]);
+}
+
+#[tokio::test]
+async fn the_reason_of_a_call_without_a_destination_names_the_loop() {
+    let calls = |rules| Calls { destinations: rules, ..Calls::default() };
+    let incoming = async |rules, to: &str| {
+        let (service, _folder) = restored(&calls(rules)).await;
+        let call = IncomingCall { to: Some(to.to_owned()), ..ring("CA1", "+14155551234") };
+        service.incoming(call).await.destination
+    };
+    let away = vec![rule(1, &["+18005551202"]), rule(2, &["+18005551201", "+18005550199"])];
+    let to = incoming(away.clone(), "+18005551201").await;
+    assert_eq!(to.plan().unwrap().to, ["+18005551202"]);
+    let to = incoming(away, "+18005551202").await;
+    assert_eq!(to.plan().unwrap().to, ["+18005550199"]);
+    let endless = vec![rule(1, &["+18005551202"]), rule(2, &["+18005551201"])];
+    let Destination::None(reason) = incoming(endless, "+18005551201").await else {
+        panic!("the call loops")
+    };
+    assert!(reason.starts_with("calls to +18005551202 would return to this server"), "{reason}");
+    let Destination::None(reason) = incoming(Vec::new(), "+18005551201").await else {
+        panic!("no rule applies")
+    };
+    assert!(reason.starts_with("no [[calls.destination]]"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_caller_is_hashed_later_if_the_database_is_away_and_never_written_in_full() {
+    let settings = Calls { caller_ids: CallerIds::Hash, ..settings() };
+    let (service, folder) = service(&settings, watch::channel(true).1).await;
+    let waiting = folder.path().join("waiting.jsonl");
+    service.keep_in(&waiting);
+    let other = Log::open(&Location::File(folder.path().join("calls.sqlite"))).await.unwrap();
+    let held = other.database().write().await.unwrap();
+    for call in ["CA1", "CA2"] {
+        service.incoming(ring(call, "+14155551234")).await;
+    }
+    assert!(service.is_behind());
+    let kept = std::fs::read_to_string(&waiting).unwrap();
+    assert!(kept.contains("CA1") && !kept.contains("4155551234"), "{kept}");
+    drop(held);
+    let until = Instant::now() + Duration::from_secs(20);
+    while service.is_behind() {
+        assert!(Instant::now() < until, "the callers are not hashed");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let caller = Some(Caller::read("+14155551234"));
+    let filter = CallFilter { caller, ..CallFilter::default() };
+    let calls = service.log().calls(&filter, None, 10).await.unwrap();
+    let first: Vec<_> = calls.iter().map(|call| call.first_time).collect();
+    assert_eq!((calls.len(), first.contains(&Some(true))), (2, true));
 }

@@ -70,6 +70,15 @@ pub struct Replay {
     pub which: Which,
 }
 
+/// The result of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// The count of events that are sent again.
+    pub count: u64,
+    /// Whether the endpoint is enabled. Otherwise, new events are still held back.
+    pub is_enabled: bool,
+}
+
 /// The deliveries to replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
@@ -199,8 +208,8 @@ impl Log {
         Ok(Some(written))
     }
 
-    /// Schedules events to be sent to an endpoint again, with the same ids. Returns the count of
-    /// events, or `None` if the endpoint does not exist.
+    /// Schedules events to be sent to an endpoint again, with the same ids. A disabled endpoint
+    /// gets them too, and stays disabled. Returns `None` if the endpoint does not exist.
     ///
     /// # Errors
     /// [`LogError`].
@@ -209,9 +218,9 @@ impl Log {
         id: &str,
         replay: &Replay,
         now: Millis,
-    ) -> Result<Option<u64>, LogError> {
+    ) -> Result<Option<Replayed>, LogError> {
         let mut tx = self.database().write().await?;
-        let Some(selected) = types_of(&mut tx, id).await? else { return Ok(None) };
+        let Some((selected, is_enabled)) = types_of(&mut tx, id).await? else { return Ok(None) };
         let is_any = !replay.types.is_empty() || replay.event.is_some();
         let types = if is_any { joined(&replay.types) } else { selected };
         // A test event is replayed only if its id is given.
@@ -237,16 +246,16 @@ impl Log {
         let query = query.bind(replay.event.clone().unwrap_or_default());
         let count = query.execute(&mut *tx).await?.rows_affected();
         tx.commit().await?;
-        Ok(Some(count))
+        Ok(Some(Replayed { count, is_enabled }))
     }
 }
 
-/// Returns the types of events that an endpoint has selected, in the form of [`joined`]. Returns
-/// `None` if the endpoint does not exist.
-async fn types_of(db: &mut AnyConnection, id: &str) -> Result<Option<String>, LogError> {
-    let query = sqlx::query("SELECT types FROM webhook_endpoints WHERE id = $1");
-    let row = query.bind(id.to_owned()).fetch_optional(db).await?;
-    Ok(row.map(|row| row.try_get(0)).transpose()?)
+/// Returns the types of events that an endpoint has selected, in the form of [`joined`], and
+/// whether the endpoint is enabled. Returns `None` if the endpoint does not exist.
+async fn types_of(db: &mut AnyConnection, id: &str) -> Result<Option<(String, bool)>, LogError> {
+    let query = sqlx::query("SELECT types, state FROM webhook_endpoints WHERE id = $1");
+    let Some(row) = query.bind(id.to_owned()).fetch_optional(db).await? else { return Ok(None) };
+    Ok(Some((row.try_get(0)?, row.try_get::<String, _>(1)? == "enabled")))
 }
 
 async fn exists(db: &mut AnyConnection, id: &str) -> Result<bool, LogError> {

@@ -81,7 +81,7 @@ pub(crate) fn add(args: &Add) -> anyhow::Result<ExitCode> {
 pub(crate) fn remove(args: &Remove) -> anyhow::Result<ExitCode> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     ensure!(
-        args.id.bytes().all(is_name),
+        !args.id.is_empty() && args.id.bytes().all(is_name),
         "{:?} is not the id of a blocked caller's entry: `ringwell calls blocks` lists the ids",
         args.id
     );

@@ -56,6 +56,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Box::new(io::stdin())
     } else {
         let path = args.file.display();
+        ensure!(
+            !args.file.is_dir(),
+            "{path} is a directory: give the CSV file with the results, or - for stdin"
+        );
         Box::new(File::open(&args.file).with_context(|| format!("cannot read {path}"))?)
     };
     let mut csv = csv::ReaderBuilder::new().flexible(true).from_reader(input);

@@ -158,6 +158,26 @@ pub(crate) fn unread_chunks() -> Vec<Vector> {
     ]
 }
 
+/// Outside `/api/`, a body is always read to its end, even if the path does not need one.
+fn chunks_outside_the_api() -> Vec<Vector> {
+    let to = |method: &str, target: &str| {
+        let body = chunks("hello", "", "");
+        format!("{method} {target} HTTP/1.1\r\nhost: x\r\n{CHUNKED}\r\n{body}")
+    };
+    vec![
+        kept("chunks to an unknown path", to("POST", "/what"), &[404], "does not exist"),
+        kept("chunks with a look at health", to("GET", "/healthz"), &[200], "ok"),
+        kept("chunks with a wrong method", to("DELETE", "/healthz"), &[405], "not allowed"),
+        kept("chunks without a token", to("POST", "/v1/releases"), &[401], "send Authorization"),
+    ]
+}
+
+#[test]
+fn a_connection_is_kept_after_a_whole_chunked_body_outside_the_api() {
+    let (site, server) = start("");
+    check(&server, &site.pools[0], &chunks_outside_the_api());
+}
+
 #[test]
 fn nothing_is_served_behind_unread_chunks() {
     let (site, server) = start("");

@@ -1,18 +1,19 @@
 use super::*;
 use crate::caller::Caller;
 use crate::route::RoutePlan;
+use crate::service::Destination;
 
 fn answer(to: &[&str], gateway: Option<&str>) -> SwitchAnswer {
     let to: Vec<String> = to.iter().map(|it| (*it).to_owned()).collect();
     let plan = RoutePlan { to, timeout_s: 20, whisper: None, caller_id: None };
-    let plan = Some(plan).filter(|plan| !plan.to.is_empty());
+    let destination =
+        if plan.to.is_empty() { Destination::None(String::new()) } else { Destination::To(plan) };
     let decision = Decision {
         call: "c1".to_owned(),
         number: Some("+12000000000".to_owned()),
         caller: Caller::read("+14155551234"),
-        plan,
+        destination,
         attribution: None,
-        refused: None,
     };
     SwitchAnswer { decision, gateway: gateway.map(str::to_owned) }
 }
@@ -92,7 +93,7 @@ fn freeswitch_gets_a_dialplan_that_tries_all_destinations() {
     assert!(document.starts_with("<document "), "{document}");
     assert!(freeswitch(&answer(&[], None), "").contains(r#"<result status="not found"/>"#));
     let mut blocked = answer(&[], None);
-    blocked.decision.refused = Some(Refusal::Busy);
+    blocked.decision.destination = Destination::Refused(Refusal::Busy);
     let document = freeswitch(&blocked, "");
     assert!(document.contains(r#"application="hangup" data="USER_BUSY""#), "{document}");
     assert_eq!(blocked.json()["refuse"], "busy");

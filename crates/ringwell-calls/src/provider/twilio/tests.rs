@@ -162,6 +162,8 @@ fn status_callbacks_of_the_callee_count_for_the_callers_call() {
     assert_eq!(kinds(&ended), [(EventKind::Ended(Some(Outcome::Answered)), Some(58))]);
     assert_eq!(kinds(&of(&format!("{callee}0&CallStatus=initiated"))), []);
     let own = of("CallSid=CA1&CallStatus=completed&CallDuration=70");
+    assert_eq!(kinds(&own), [(EventKind::CallerLegEnded(70), None)]);
+    let own = of("CallSid=CA1&CallStatus=completed");
     assert_eq!(kinds(&own), [(EventKind::Ended(None), None)]);
 }
 

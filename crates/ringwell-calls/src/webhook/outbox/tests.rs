@@ -2,7 +2,7 @@ use ringwell_store::Location;
 
 use super::*;
 use crate::log::EndpointCounts;
-use crate::webhook::{DeliveryResult, Made, NewEndpoint, Replay, Rotated, Which};
+use crate::webhook::{DeliveryResult, Made, NewEndpoint, Replay, Replayed, Rotated, Which};
 
 const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
@@ -81,12 +81,12 @@ async fn a_receiver_that_is_down_for_six_days_is_disabled_and_gets_everything_by
     let replay = Replay::default();
     let now = Millis(7 * DAY);
     let count = log.replay(&away.id, &replay, now).await.unwrap();
-    assert_eq!(count, Some(6 * 24 + 1));
+    assert_eq!(count, Some(Replayed { count: 6 * 24 + 1, is_enabled: true }));
     assert_eq!(run(&log, now, now + Millis(HOUR), |_| 200).await, 6 * 24 + 1);
     assert_eq!(states(&log, &away.id).await, (true, 0, 0));
-    assert_eq!(log.replay(&away.id, &replay, now).await.unwrap(), Some(0));
+    assert_eq!(log.replay(&away.id, &replay, now).await.unwrap().unwrap().count, 0);
     let all = Replay { which: Which::All, ..replay };
-    assert_eq!(log.replay(&well.id, &all, now).await.unwrap(), Some(6 * 24 + 1));
+    assert_eq!(log.replay(&well.id, &all, now).await.unwrap().unwrap().count, 6 * 24 + 1);
     assert_eq!(log.replay("we_none", &all, now).await.unwrap(), None);
 }
 
@@ -109,7 +109,7 @@ async fn a_replay_does_not_wait_for_the_next_attempt() {
     event(&log, "call.completed", Millis(4 * HOUR)).await;
     let now = Millis(4 * HOUR);
     let count = log.replay(&made.id, &Replay::default(), now).await.unwrap();
-    assert_eq!(count, Some(1), "the second event has not been sent yet");
+    assert_eq!(count.unwrap().count, 1, "the second event has not been sent yet");
     assert_eq!(run(&log, now, now + Millis(1), |_| 200).await, 2);
     assert_eq!(states(&log, &made.id).await, (true, 0, 0));
 }
@@ -125,6 +125,13 @@ async fn a_removed_endpoint_is_disabled_at_once() {
     assert_eq!(run(&log, Millis(DAY), Millis(2 * DAY), |_| 200).await, 0);
     assert_eq!(log.endpoints().await.unwrap()[0].held, 3);
     assert_eq!(log.count_endpoints().await.unwrap().disabled, 1);
+    // A replay sends the events that were held back, but later events are still held.
+    let replayed = log.replay(&made.id, &Replay::default(), Millis(2 * DAY)).await.unwrap();
+    assert_eq!(replayed, Some(Replayed { count: 3, is_enabled: false }));
+    assert_eq!(run(&log, Millis(2 * DAY), Millis(3 * DAY), |_| 200).await, 3);
+    event(&log, "call.completed", Millis(3 * DAY)).await;
+    assert_eq!(run(&log, Millis(3 * DAY), Millis(4 * DAY), |_| 200).await, 0);
+    assert!(!states(&log, &made.id).await.0);
 }
 
 #[tokio::test]
@@ -139,10 +146,10 @@ async fn an_endpoint_gets_the_types_that_it_selected() {
     assert!(log.test_endpoint(&made.id, Millis(1)).await.unwrap().is_some());
     assert_eq!(run(&log, Millis(1), Millis(2), |_| 200).await, 1);
     let all = Replay { which: Which::All, ..Replay::default() };
-    assert_eq!(log.replay(&made.id, &all, Millis(2)).await.unwrap(), Some(1));
+    assert_eq!(log.replay(&made.id, &all, Millis(2)).await.unwrap().unwrap().count, 1);
     assert_eq!(run(&log, Millis(2), Millis(3), |_| 200).await, 1);
     let replay = Replay { types: vec!["call.started".to_owned()], ..all };
-    assert_eq!(log.replay(&made.id, &replay, Millis(3)).await.unwrap(), Some(1));
+    assert_eq!(log.replay(&made.id, &replay, Millis(3)).await.unwrap().unwrap().count, 1);
     assert!(log.remove_endpoint(&made.id).await.unwrap());
     assert!(!log.remove_endpoint(&made.id).await.unwrap());
     assert_eq!(log.next_due().await.unwrap(), None);
