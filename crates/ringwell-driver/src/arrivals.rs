@@ -18,10 +18,9 @@ use ringwell_directory::{Arrivals, BucketHold, Directory, Owners, bucket, withou
 use tokio::sync::oneshot;
 
 use crate::canary::{Bug, planted};
-use crate::kept::keep;
+use crate::kept::{read_served, write_served};
 use crate::lifetimes::Lifetimes;
 use crate::lists::list;
-use crate::membership::Membership;
 use crate::message::{Message, Step, StepResult};
 use crate::node::{Node, Phase};
 use crate::platform::{Moment, Path, Platform};
@@ -56,17 +55,6 @@ impl Elsewhere {
     }
 }
 
-/// Returns one shard of each other node.
-fn others(node: &Node) -> Vec<u16> {
-    let membership = node.membership.iter();
-    membership.flat_map(Membership::first_shards_of_others).collect()
-}
-
-/// Whether the cluster has other nodes.
-pub(crate) fn has_others(node: &Node) -> bool {
-    !others(node).is_empty()
-}
-
 /// Asks the other nodes how long lockouts that began under earlier lists of pools may still run.
 /// Returns the longest time that a node reports.
 pub(crate) async fn earlier_elsewhere<P: Platform>(
@@ -76,7 +64,7 @@ pub(crate) async fn earlier_elsewhere<P: Platform>(
 ) -> Millis {
     let body = Bytes::from(serde_json::to_vec(&Wanted { pools: Vec::new() }).unwrap_or_default());
     let until = platform.moment() + PATIENCE;
-    let asked: Vec<_> = others(node).into_iter().map(|to| post(peers, to, &body)).collect();
+    let asked: Vec<_> = node.others().into_iter().map(|to| post(peers, to, &body)).collect();
     let mut earlier = Millis::ZERO;
     for answer in asked {
         let answer = read(platform, answer, until).await;
@@ -297,6 +285,15 @@ async fn lengthen(peers: &Peers, shard: u16, locked: impl Iterator<Item = (Promo
     }
 }
 
+/// Returns the pools in `buckets` with all their numbers.
+fn pools_in(
+    directory: &Directory,
+    buckets: impl Iterator<Item = u16>,
+) -> Vec<(PoolId, Vec<NumberRange>)> {
+    let pools = buckets.flat_map(|bucket| directory.pools_in(bucket));
+    pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect()
+}
+
 /// Returns the pools of each bucket whose list of pools has changed since this node agreed to take
 /// the bucket over. Each pool comes with all its numbers, because the giver may not have sent all
 /// their lockouts.
@@ -306,8 +303,7 @@ fn changed_since_prepared(
 ) -> Vec<(PoolId, Vec<NumberRange>)> {
     let (directory, prepared) = (node.directory(), node.prepared());
     let is_changed = |bucket: &u16| prepared.get(bucket) != Some(&list(&directory, *bucket));
-    let pools = buckets.filter(is_changed).flat_map(|bucket| directory.pools_in(bucket));
-    pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect()
+    pools_in(&directory, buckets.filter(is_changed))
 }
 
 /// Records the current lists of `buckets`, which this node has agreed to take over.
@@ -324,7 +320,7 @@ pub(crate) async fn hold_taken<P: Platform>(
     buckets: impl Iterator<Item = u16>,
 ) {
     let pools = changed_since_prepared(node, buckets);
-    let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: true };
+    let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted: true };
     hold_pools(platform, node, peers, &pools, rule).await;
 }
 
@@ -340,7 +336,7 @@ pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
 /// numbers from pools of other nodes. If nothing has been served from this data directory yet,
 /// unreachable nodes cause no hold, because they may not have started yet.
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
-    if others(node).is_empty() || planted(Bug::ListsForgotten) {
+    if node.others().is_empty() || planted(Bug::ListsForgotten) {
         return;
     }
     let directory = node.directory();
@@ -351,13 +347,12 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
     let own = node.shards().flat_map(|shard| directory.placement().buckets_of(shard));
     // If `cluster-map.json` cannot be read, leaving buckets cannot be handed over and need no hold.
     let own = own.chain(leaving(platform, node).await.unwrap_or_default());
-    let pools = own.filter(is_changed).flat_map(|bucket| directory.pools_in(bucket));
-    let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
+    let pools = pools_in(&directory, own.filter(is_changed));
     let has_served = served.is_some();
     if !has_served && planted(Bug::FirstStartSilent) {
         return;
     }
-    let rule = Rule { nodes: others(node), counts_silent: has_served, are_doubted: has_served };
+    let rule = Rule { nodes: node.others(), counts_silent: has_served, are_doubted: has_served };
     if hold_pools(platform, node, peers, &pools, rule).await.is_none() {
         return;
     }
@@ -391,9 +386,9 @@ pub(crate) async fn confirm<P: Platform>(
     let directory = node.directory();
     let whole = directory.pools_of(shard).map(|pool| (pool.id(), pool.numbers().to_vec()));
     let whole: Vec<_> = whole.collect();
-    let mut nodes = others(node);
+    let mut nodes = node.others();
     let left = ask_others(platform, &mut nodes, peers, &whole, false).await;
-    let is_unknown = nodes.len() < others(node).len() && !planted(Bug::ConflictForgotten);
+    let is_unknown = nodes.len() < node.others().len() && !planted(Bug::ConflictForgotten);
     let (mut elsewhere, mut unknown, mut pools) = (BTreeSet::new(), Vec::new(), Vec::new());
     for ((pool, numbers), Elsewhere { left, .. }) in whole.into_iter().zip(left) {
         if left.is_none() {
@@ -416,7 +411,7 @@ pub(crate) async fn confirm<P: Platform>(
     }
     let rule = Rule { nodes, counts_silent: false, are_doubted: false };
     let held = hold_pools(platform, node, peers, &pools, rule).await;
-    let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: false };
+    let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted: false };
     let unknown = hold_pools(platform, node, peers, &unknown, rule).await;
     if held.max(unknown).is_some() {
         // A missing result is ignored: a shard that has ended hands out no numbers.
@@ -436,10 +431,8 @@ pub(crate) async fn hold_stale<P: Platform>(
     buckets: &[u16],
 ) {
     let Some(owners) = node.owners() else { return };
-    let directory = node.directory();
-    let pools = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket));
-    let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
-    let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: true };
+    let pools = pools_in(&node.directory(), buckets.iter().copied());
+    let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted: true };
     if hold_pools(platform, node, peers, &pools, rule).await.is_none() {
         return;
     }
@@ -465,10 +458,9 @@ pub(crate) async fn hold<P: Platform>(
     let is_new = |of: &u16| changed.get(of).is_some_and(|list| lists.get(of) != list.as_ref());
     // If `cluster-map.json` cannot be read, leaving buckets cannot be handed over and need no hold.
     let leaving = leaving(platform, node).await.unwrap_or_default().into_iter().filter(is_new);
-    let leaving = leaving.flat_map(|bucket| next.pools_in(bucket));
-    let leaving = leaving.map(|pool| (pool.id(), pool.numbers().to_vec()));
-    let pools: Vec<_> = found.pools.iter().cloned().chain(leaving).collect();
-    let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: false };
+    let mut pools = found.pools.clone();
+    pools.extend(pools_in(next, leaving));
+    let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted: false };
     let held_until = hold_pools(platform, node, peers, &pools, rule).await;
     if let Some(left) = held_until.map(|until| until.since(now)).filter(|left| left.0 > 0) {
         tracing::warn!(
@@ -518,16 +510,16 @@ async fn leaving<P: Platform>(platform: &P, node: &Node) -> Result<BTreeSet<u16>
 /// Records the node's holds and lists. The owners in `cluster-map.json` may be newer than the
 /// owners in use, because a take-over of buckets is recorded before it takes effect.
 async fn record<P: Platform>(platform: &P, node: &Node, owners: &Owners, what: &str) {
-    let kept = match ServedMap::read(&platform.files(), &node.config.data) {
+    let recorded = match read_served(platform, node) {
         Ok(served) => {
             let (known, leaving) = served.map(|it| (it.owners, it.leaving)).unwrap_or_default();
             let is_present = |known: &Owners| known.version() == owners.version();
             let known = known.filter(|known| is_present(known) && !planted(Bug::TakenOverwritten));
-            keep(platform, node, known.as_ref().unwrap_or(owners), leaving).await
+            write_served(platform, node, known.as_ref().unwrap_or(owners), leaving).await
         }
         Err(error) => Err(error),
     };
-    if let Err(error) = kept {
+    if let Err(error) = recorded {
         tracing::warn!(%error, "{what} could not be recorded: after the next startup, pools may \
             answer with overflow numbers for one lifetime, or hand out locked-out numbers");
     }
