@@ -20,6 +20,7 @@ pub mod lifetimes;
 pub mod link;
 pub mod lists;
 pub mod local;
+mod locks;
 pub mod lookup;
 pub mod maintenance;
 pub mod membership;

@@ -13,9 +13,10 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
+use crate::locks::lock;
 use crate::platform::Moment;
 
 /// Tasks and timers. Clones share one set of tasks and timers.
@@ -51,9 +52,7 @@ struct Ready(Mutex<VecDeque<Arc<Signal>>>);
 
 impl Ready {
     fn queue(&self) -> MutexGuard<'_, VecDeque<Arc<Signal>>> {
-        // A panic while the lock is held leaves the data consistent, because each holder makes a
-        // single call.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -5,7 +5,7 @@ mod moved;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use ringwell_config::Config;
@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 
 use crate::lifetimes::Lifetimes;
 use crate::lists::Lists;
+use crate::locks::{lock, read, write};
 use crate::membership::Membership;
 use crate::platform::Moment;
 use crate::rereads::Rereads;
@@ -278,8 +279,7 @@ impl Node {
     /// references to the directory.
     #[must_use]
     pub fn directory(&self) -> Arc<Directory> {
-        // A panic while the lock is held leaves the data consistent.
-        Arc::clone(&self.directory.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&read(&self.directory))
     }
 
     /// Returns the time since the directory was last confirmed to be current; `None` if it was
@@ -298,74 +298,74 @@ impl Node {
 
     /// Replaces the state of the directory.
     pub fn use_directory(&self, next: Arc<Directory>) {
-        *self.directory.write().unwrap_or_else(PoisonError::into_inner) = next;
+        *write(&self.directory) = next;
     }
 
     /// Returns the holds of buckets that arrived without the lockouts of their previous owner.
     #[must_use]
     pub fn bucket_holds(&self) -> BucketHolds {
-        self.bucket_holds.read().unwrap_or_else(PoisonError::into_inner).clone()
+        read(&self.bucket_holds).clone()
     }
 
     /// Replaces the value that [`Self::bucket_holds`] returns.
     pub fn set_bucket_holds(&self, holds: BucketHolds) {
-        *self.bucket_holds.write().unwrap_or_else(PoisonError::into_inner) = holds;
+        *write(&self.bucket_holds) = holds;
     }
 
     /// Returns the periods for which answered allocations may be missing from this node's journals.
     #[must_use]
     pub fn gaps(&self) -> Gaps {
-        self.gaps.read().unwrap_or_else(PoisonError::into_inner).clone()
+        read(&self.gaps).clone()
     }
 
     /// Replaces the value that [`Self::gaps`] returns.
     pub fn set_gaps(&self, gaps: Gaps) {
-        *self.gaps.write().unwrap_or_else(PoisonError::into_inner) = gaps;
+        *write(&self.gaps) = gaps;
     }
 
-    /// Calls `read` with the periods in which numbers were overflow numbers, as far as this node
+    /// Calls `f` with the periods in which numbers were overflow numbers, as far as this node
     /// has recorded them. The periods are not copied, because there may be many.
-    pub fn overflow_periods<T>(&self, read: impl FnOnce(&OverflowPeriods) -> T) -> T {
-        read(&self.overflow_periods.read().unwrap_or_else(PoisonError::into_inner))
+    pub fn overflow_periods<T>(&self, f: impl FnOnce(&OverflowPeriods) -> T) -> T {
+        f(&read(&self.overflow_periods))
     }
 
     /// Replaces the periods that [`Self::overflow_periods`] reads.
     pub fn set_overflow_periods(&self, periods: OverflowPeriods) {
-        *self.overflow_periods.write().unwrap_or_else(PoisonError::into_inner) = periods;
+        *write(&self.overflow_periods) = periods;
     }
 
     /// Returns the present name of the data directory; empty if no data is stored.
     #[must_use]
     pub fn identity(&self) -> String {
-        self.identity.read().unwrap_or_else(PoisonError::into_inner).clone()
+        read(&self.identity).clone()
     }
 
     /// Replaces the value that [`Self::identity`] returns.
     pub fn set_identity(&self, identity: String) {
-        *self.identity.write().unwrap_or_else(PoisonError::into_inner) = identity;
+        *write(&self.identity) = identity;
     }
 
     /// Returns digests of the lists of pools that this node serves.
     #[must_use]
     pub fn lists(&self) -> Lists {
-        self.lists.read().unwrap_or_else(PoisonError::into_inner).clone()
+        read(&self.lists).clone()
     }
 
     /// Returns the longest lifetimes in the current list of pools and in earlier lists.
     #[must_use]
     pub fn lifetimes(&self) -> Lifetimes {
-        *self.lifetimes.read().unwrap_or_else(PoisonError::into_inner)
+        *read(&self.lifetimes)
     }
 
     /// Replaces the value that [`Self::lifetimes`] returns.
     pub fn set_lifetimes(&self, lifetimes: Lifetimes) {
-        *self.lifetimes.write().unwrap_or_else(PoisonError::into_inner) = lifetimes;
+        *write(&self.lifetimes) = lifetimes;
     }
 
     /// Sets the digests in `changed`, and returns whether any digest differs from its previous
     /// value.
     pub fn set_lists(&self, changed: &BTreeMap<u16, Option<u64>>) -> bool {
-        let mut lists = self.lists.write().unwrap_or_else(PoisonError::into_inner);
+        let mut lists = write(&self.lists);
         let before = lists.clone();
         for (bucket, list) in changed {
             match list {
@@ -380,17 +380,17 @@ impl Node {
     /// of pools at the time of the agreement.
     #[must_use]
     pub fn prepared(&self) -> BTreeMap<u16, Option<u64>> {
-        self.prepared.read().unwrap_or_else(PoisonError::into_inner).clone()
+        read(&self.prepared).clone()
     }
 
     /// Adds digests to [`Self::prepared`].
     pub fn prepare(&self, lists: impl Iterator<Item = (u16, Option<u64>)>) {
-        self.prepared.write().unwrap_or_else(PoisonError::into_inner).extend(lists);
+        write(&self.prepared).extend(lists);
     }
 
     /// Removes from [`Self::prepared`] the buckets whose move has ended.
     pub fn unprepare(&self, buckets: impl Iterator<Item = u16>) {
-        let mut prepared = self.prepared.write().unwrap_or_else(PoisonError::into_inner);
+        let mut prepared = write(&self.prepared);
         for bucket in buckets {
             prepared.remove(&bucket);
         }
@@ -457,7 +457,7 @@ impl Node {
     pub fn set_trouble(&self, shard: u16, state: JournalState, reason: &str, now: Moment) {
         if let Some(at) = self.shards().position(|id| id == shard) {
             let trouble = Trouble { since: now, reason: reason.to_owned() };
-            *self.troubles[at].lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+            *lock(&self.troubles[at]) = trouble;
             self.set_journal(shard, state);
         }
     }
@@ -467,7 +467,7 @@ impl Node {
         let journals = self.journals().zip(&self.troubles);
         let journals = journals.filter(|((_, state), _)| *state != JournalState::Writing);
         journals.map(|((shard, state), trouble)| {
-            let trouble = trouble.lock().unwrap_or_else(PoisonError::into_inner);
+            let trouble = lock(trouble);
             (shard, state, trouble.clone())
         })
     }
@@ -531,12 +531,12 @@ impl Node {
     /// Returns the owner of each bucket, or `None` without a cluster.
     #[must_use]
     pub fn owners(&self) -> Option<Owners> {
-        self.owners.read().unwrap_or_else(PoisonError::into_inner).clone()
+        read(&self.owners).clone()
     }
 
     /// Replaces the value that [`Self::owners`] returns.
     pub fn set_owners(&self, owners: Owners) {
-        *self.owners.write().unwrap_or_else(PoisonError::into_inner) = Some(owners);
+        *write(&self.owners) = Some(owners);
     }
 
     /// Whether `shard` belongs to this node.

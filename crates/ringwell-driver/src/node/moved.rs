@@ -1,13 +1,13 @@
 //! Buckets about whose moves this node and other nodes disagree.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use ringwell_directory::Owner;
 
 use super::Node;
 use crate::canary::{Bug, planted};
+use crate::locks::{read, write};
 
 impl Node {
     /// Returns the buckets that this node may have served although they already belonged to another
@@ -15,30 +15,30 @@ impl Node {
     /// returned.
     #[must_use]
     pub fn stale(&self) -> Vec<u16> {
-        let stale = self.stale.read().unwrap_or_else(PoisonError::into_inner);
+        let stale = read(&self.stale);
         stale.iter().copied().collect()
     }
 
     /// Adds buckets to [`Self::stale`].
     pub fn add_stale(&self, buckets: &[u16]) {
-        self.stale.write().unwrap_or_else(PoisonError::into_inner).extend(buckets);
+        write(&self.stale).extend(buckets);
     }
 
     /// Removes buckets from [`Self::stale`].
     pub fn settle_stale(&self, held: &[u16]) {
-        let mut stale = self.stale.write().unwrap_or_else(PoisonError::into_inner);
+        let mut stale = write(&self.stale);
         stale.retain(|bucket| !held.contains(bucket));
     }
 
     /// Returns the owners that took a bucket back, because this node had not accepted it.
     #[must_use]
     pub fn abandoned(&self) -> BTreeMap<u16, Owner> {
-        self.abandoned.read().unwrap_or_else(PoisonError::into_inner).clone()
+        read(&self.abandoned).clone()
     }
 
     /// Adds owners to [`Self::abandoned`].
     pub fn add_abandoned(&self, buckets: &[(u16, Owner)]) {
-        let mut abandoned = self.abandoned.write().unwrap_or_else(PoisonError::into_inner);
+        let mut abandoned = write(&self.abandoned);
         abandoned.extend(buckets.iter().copied());
     }
 
@@ -46,12 +46,12 @@ impl Node {
     /// not. In that case, this node may still receive the bucket's state.
     #[must_use]
     pub fn is_returned(&self, bucket: u16) -> bool {
-        self.returned.read().unwrap_or_else(PoisonError::into_inner).contains(&bucket)
+        read(&self.returned).contains(&bucket)
     }
 
     /// Marks buckets as returned; see [`Self::is_returned`].
     pub fn add_returned(&self, buckets: &[u16]) {
-        self.returned.write().unwrap_or_else(PoisonError::into_inner).extend(buckets);
+        write(&self.returned).extend(buckets);
     }
 
     /// Records the version of the map that another node uses.
@@ -78,7 +78,7 @@ impl Node {
     /// Adds buckets that belong to this node only according to other nodes. Returns whether any of
     /// them was not known before.
     pub fn add_claimed(&self, buckets: &[u16]) -> bool {
-        let mut claimed = self.claimed.write().unwrap_or_else(PoisonError::into_inner);
+        let mut claimed = write(&self.claimed);
         let before = claimed.len();
         claimed.extend(buckets);
         claimed.len() > before
@@ -86,13 +86,13 @@ impl Node {
 
     /// Undoes [`Self::add_claimed`], because this node has taken the buckets back.
     pub fn forget_claimed(&self, buckets: &[u16]) {
-        let mut claimed = self.claimed.write().unwrap_or_else(PoisonError::into_inner);
+        let mut claimed = write(&self.claimed);
         claimed.retain(|bucket| !buckets.contains(bucket));
     }
 
     /// Whether [`Self::add_claimed`] has added the bucket.
     #[must_use]
     pub fn is_claimed(&self, bucket: u16) -> bool {
-        self.claimed.read().unwrap_or_else(PoisonError::into_inner).contains(&bucket)
+        read(&self.claimed).contains(&bucket)
     }
 }

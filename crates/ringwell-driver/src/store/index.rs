@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use ringwell_core::Millis;
 use ringwell_journal::{
@@ -23,6 +23,7 @@ use super::segments::segment_path;
 use super::stats::Counters;
 use super::unflushed::failed;
 use crate::canary::{Bug, planted};
+use crate::locks::lock;
 
 /// The state that the handles of a journal share with the journal's thread.
 #[derive(Debug)]
@@ -73,8 +74,7 @@ impl<F> Shared<F> {
     }
 
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
-        // Each change leaves the index consistent, so a panic elsewhere does no harm.
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.index)
     }
 }
 

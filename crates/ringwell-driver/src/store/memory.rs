@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::{Future, ready};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringwell_core::Millis;
@@ -15,6 +15,7 @@ use super::files::FileError;
 use super::interface::{Appended, Draft, Part, Reader, Store};
 use super::read_error::ReadError;
 use super::stats::{Counters, Stats};
+use crate::locks::lock;
 
 /// A store without files.
 #[derive(Debug)]
@@ -136,11 +137,6 @@ impl Draft for Infallible {
     fn stored(&self) -> u64 {
         match *self {}
     }
-}
-
-fn lock(groups: &Mutex<Groups>) -> MutexGuard<'_, Groups> {
-    // Each change leaves the data consistent, so a panic elsewhere does no harm.
-    groups.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::aligned::AlignedBuffer;
 use super::files::{Access, FileError, Files, numbered, remove, rename};
+use crate::locks::lock;
 
 /// The number of zero bytes that are written before each flush. It is small, so that a frame never
 /// waits for a whole segment of zeros.
@@ -199,8 +200,7 @@ impl<F: Files> Spares<F> {
     }
 
     fn lock(&self) -> MutexGuard<'_, SpareFiles> {
-        // Each change leaves the list consistent, so a panic elsewhere does no harm.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -1,9 +1,11 @@
 //! The counters of a journal.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+
+use crate::locks::lock;
 
 /// The longest time that is recorded for a flush, in microseconds. Longer flushes count as this
 /// long.
@@ -83,8 +85,7 @@ impl Counters {
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut Stats, &mut Histogram<u64>) -> T) -> T {
-        // The counters are consistent after each change, so a panic elsewhere does no harm.
-        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = lock(&self.0);
         let (stats, histogram) = &mut *guard;
         f(stats, histogram)
     }

@@ -9,7 +9,6 @@
 //! missing. Source: docs/reliability.md, docs/decisions/051-a-file-system-that-is-mounted-again.md.
 
 use std::path::Path;
-use std::sync::PoisonError;
 
 use ringwell_journal::Durability;
 use serde::{Deserialize, Serialize};
@@ -17,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::Settings;
 use super::files::{FileError, Files, read_json, remove, write_json, write_json_to_cache};
 use crate::canary::{Bug, planted};
+use crate::locks::lock;
 
 const FILE: &str = "unflushed.json";
 
@@ -86,7 +86,7 @@ pub fn may_lack_groups(
 /// does after a reboot. Returns the error that is to be reported.
 pub(super) fn failed(files: &impl Files, settings: &Settings, error: FileError) -> FileError {
     let Settings { data, durability, failing, .. } = settings;
-    let _alone = failing.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = lock(failing);
     // The groups of an earlier process with another durability may still be only in the cache.
     let may_lack = *durability == Durability::Os || files.exists(&data.join(FILE));
     if error.is_full() || !may_lack || planted(Bug::FailedFlushIgnored) {

@@ -1,9 +1,10 @@
 //! The places of groups in a log, as far as they are known.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::canary::{Bug, planted};
+use crate::locks::lock;
 
 /// The places of groups, shared by all readers and writers of one log.
 #[derive(Clone, Debug, Default)]
@@ -76,7 +77,7 @@ impl Known {
 
 impl Places {
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Returns the place of group `n`, as far as the foreign messages are known.

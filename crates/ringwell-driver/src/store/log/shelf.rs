@@ -6,7 +6,7 @@
 //! the log has every group that the snapshot covers, and groups that the older of the two snapshots
 //! needs are never trimmed. Source: docs/spec/log.md, "Snapshots".
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use ringwell_core::Millis;
@@ -16,6 +16,7 @@ use super::error::Unreached;
 use super::interface::Shelf;
 use super::places::Places;
 use crate::canary::{Bug, planted};
+use crate::locks::lock;
 use crate::store::files::FileError;
 use crate::store::interface::Draft;
 
@@ -205,7 +206,7 @@ impl Shelved {
     }
 
     fn kept(&self) -> MutexGuard<'_, Vec<(u64, Index)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 
     /// Returns the first group that a kept snapshot needs. Returns 0 if there are fewer than two
