@@ -2,10 +2,12 @@
 //! the node.
 
 mod moved;
+mod shard_state;
+mod shards;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use ringwell_config::Config;
@@ -17,13 +19,15 @@ use tokio::sync::Notify;
 
 use crate::lifetimes::Lifetimes;
 use crate::lists::Lists;
-use crate::locks::{lock, read, write};
+use crate::locks::{read, write};
 use crate::membership::Membership;
 use crate::platform::Moment;
 use crate::rereads::Rereads;
 use crate::rows;
-use crate::store::SeenJournals;
-use crate::store::{Gaps, OverflowPeriods};
+use crate::store::{Gaps, OverflowPeriods, SeenJournals};
+
+use self::shard_state::ShardState;
+pub use self::shard_state::{HistoryState, JournalState, Trouble};
 
 /// The phase of the node's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,67 +38,6 @@ pub enum Phase {
     Serving,
     /// No longer ready for new requests; the node completes the requests in progress.
     Draining,
-}
-
-/// The health of a shard's journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JournalState {
-    /// The journal stores groups.
-    Writing,
-    /// The disk of the journal is full.
-    Full,
-    /// The journal has failed, and stores nothing until a restart.
-    Failed,
-    /// The journal is slow to store a group.
-    Waiting,
-    /// Another process serves the shard.
-    Taken,
-}
-
-/// The reason why a shard's rows get overflow numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trouble {
-    /// The time when the trouble began.
-    pub since: Moment,
-    /// The error from the journal, or the reason why the journal waits.
-    pub reason: String,
-}
-
-/// Whether the part of a shard's history that was not read at startup is readable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HistoryState {
-    /// This part has not been read yet.
-    Unread,
-    /// The whole part is readable.
-    Whole,
-    /// Some of this part is unreadable.
-    Damaged,
-}
-
-impl HistoryState {
-    /// The displayed text.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Unread => "unread",
-            Self::Whole => "whole",
-            Self::Damaged => "damaged",
-        }
-    }
-}
-
-impl JournalState {
-    /// The displayed text.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Writing => "writing",
-            Self::Full => "full",
-            Self::Failed => "failed",
-            Self::Waiting => "waiting",
-            Self::Taken => "taken",
-        }
-    }
 }
 
 /// The facts found in the data directory at startup.
@@ -206,18 +149,8 @@ pub struct Node {
     pub wire_limits: Limits,
     drills: Drills,
     phase: AtomicU8,
-    /// The shards of this process, in ascending order, with the state of each journal.
-    journals: Vec<(u16, AtomicU8)>,
-    /// For each shard, in the same order: the newest group that its log has stored since startup; 0
-    /// if there is no such group or no log.
-    stored: Vec<AtomicU64>,
-    /// The states of the shards' histories, in the same order.
-    histories: Vec<AtomicU8>,
-    /// The reasons for journal states other than [`JournalState::Writing`], in the same order.
-    troubles: Vec<Mutex<Trouble>>,
-    /// For each shard, in the same order: the end of its longest hold, in milliseconds; 0 if no
-    /// pool is held.
-    held_until_ms: Vec<AtomicU64>,
+    /// The shards of this process, in ascending order.
+    shards: Vec<ShardState>,
 }
 
 impl Node {
@@ -233,11 +166,6 @@ impl Node {
         opened: (Option<Owners>, Begun),
     ) -> Self {
         let (owners, begun) = opened;
-        let journals = shards.iter().map(|shard| (*shard, AtomicU8::new(0))).collect();
-        let stored = shards.iter().map(|_| AtomicU64::new(0)).collect();
-        let histories = shards.iter().map(|_| AtomicU8::new(0)).collect();
-        let troubles = shards.iter().map(|_| Mutex::default()).collect();
-        let held_until_ms = shards.iter().map(|_| AtomicU64::new(0)).collect();
         let wire_limits = rows::limits(&config);
         Self {
             config,
@@ -267,11 +195,7 @@ impl Node {
             wire_limits,
             drills: Drills::default(),
             phase: AtomicU8::new(0),
-            journals,
-            stored,
-            histories,
-            troubles,
-            held_until_ms,
+            shards: shards.iter().copied().map(ShardState::new).collect(),
         }
     }
 
@@ -433,101 +357,6 @@ impl Node {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
-    /// Sets the state of the journal of `shard`.
-    pub fn set_journal(&self, shard: u16, state: JournalState) {
-        if let Some((_, known)) = self.journals.iter().find(|(id, _)| *id == shard) {
-            known.store(state as u8, Ordering::Relaxed);
-        }
-    }
-
-    /// Records that the log of `shard` has stored everything up to `group`.
-    pub fn set_stored(&self, shard: u16, group: u64) {
-        if let Some(at) = self.shards().position(|id| id == shard) {
-            self.stored[at].store(group, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the newest group that each shard's log has stored since startup; 0 if there is none.
-    pub fn stored(&self) -> impl Iterator<Item = u64> {
-        self.stored.iter().map(|group| group.load(Ordering::Relaxed))
-    }
-
-    /// Records that the journal of `shard` stores nothing from `now` on, and records the state of
-    /// that journal and the reason.
-    pub fn set_trouble(&self, shard: u16, state: JournalState, reason: &str, now: Moment) {
-        if let Some(at) = self.shards().position(|id| id == shard) {
-            let trouble = Trouble { since: now, reason: reason.to_owned() };
-            *lock(&self.troubles[at]) = trouble;
-            self.set_journal(shard, state);
-        }
-    }
-
-    /// Returns the journals that store nothing at present, with their states and the reasons.
-    pub fn troubles(&self) -> impl Iterator<Item = (u16, JournalState, Trouble)> {
-        let journals = self.journals().zip(&self.troubles);
-        let journals = journals.filter(|((_, state), _)| *state != JournalState::Writing);
-        journals.map(|((shard, state), trouble)| {
-            let trouble = lock(trouble);
-            (shard, state, trouble.clone())
-        })
-    }
-
-    /// Records that pools of `shard` are held. The longest of these holds lasts for `left` from
-    /// `now` on.
-    pub fn set_held(&self, shard: u16, left: Millis, now: Moment) {
-        if let Some(at) = self.shards().position(|id| id == shard) {
-            let now_ms = u64::try_from(now.0.as_millis()).unwrap_or(u64::MAX);
-            let until_ms = if left.0 == 0 { 0 } else { now_ms.saturating_add(left.0) };
-            self.held_until_ms[at].store(until_ms, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the shards with held pools at `now`, and how long each shard's longest hold still
-    /// lasts.
-    pub fn held(&self, now: Moment) -> impl Iterator<Item = (u16, Duration)> {
-        self.shards().zip(&self.held_until_ms).filter_map(move |(shard, until_ms)| {
-            let until = Moment(Duration::from_millis(until_ms.load(Ordering::Relaxed)));
-            (until > now).then(|| (shard, until.since(now)))
-        })
-    }
-
-    /// Sets the state of the history of `shard`.
-    pub fn set_history(&self, shard: u16, state: HistoryState) {
-        if let Some(at) = self.shards().position(|id| id == shard) {
-            self.histories[at].store(state as u8, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the state of each shard's history, in the order of the shards.
-    pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
-        self.histories.iter().map(|state| match state.load(Ordering::Relaxed) {
-            0 => HistoryState::Unread,
-            1 => HistoryState::Whole,
-            _ => HistoryState::Damaged,
-        })
-    }
-
-    /// Returns the shards of this process, in ascending order.
-    pub fn shards(&self) -> impl Iterator<Item = u16> {
-        self.journals.iter().map(|(shard, _)| *shard)
-    }
-
-    /// Returns the state of each shard's journal.
-    pub fn journals(&self) -> impl Iterator<Item = (u16, JournalState)> {
-        self.journals.iter().map(|(shard, state)| {
-            let state = match state.load(Ordering::Relaxed) {
-                0 => JournalState::Writing,
-                1 => JournalState::Full,
-                2 => JournalState::Failed,
-                3 => JournalState::Waiting,
-                _ => JournalState::Taken,
-            };
-            (*shard, state)
-        })
-    }
-}
-
-impl Node {
     /// Returns the owner of each bucket, or `None` without a cluster.
     #[must_use]
     pub fn owners(&self) -> Option<Owners> {
