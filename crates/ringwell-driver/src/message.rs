@@ -78,12 +78,8 @@ impl Unanswered {
     /// `allocated_at`, so it is not released.
     #[must_use]
     pub fn new(outcome: &Outcome, allocated_at: Millis) -> Option<Self> {
-        let (number, is_kept) = match *outcome {
-            Outcome::Allocated { number } => (number, false),
-            Outcome::Kept { number } => (number, true),
-            Outcome::Exhausted { .. } | Outcome::Refused(_) => return None,
-        };
-        Some(Self { number, allocated_at, is_kept })
+        let is_kept = matches!(outcome, Outcome::Kept { .. });
+        Some(Self { number: outcome.number()?, allocated_at, is_kept })
     }
 }
 

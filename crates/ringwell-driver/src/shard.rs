@@ -230,8 +230,7 @@ impl<P: Platform> Shard<P> {
         let is_promise = |outcome| is_promise(outcome, ask.retry.is_some());
         let has_promise = answer.outcomes.iter().any(is_promise);
         let promised = Promised { group, answer, reply: ask.reply };
-        let waits = self.commit.durable() < group && !planted(Bug::ReplyBeforeFlush);
-        if has_promise && waits {
+        if has_promise && self.waits_for(group) {
             self.promised.borrow_mut().push_back(promised);
         } else {
             self.deliver(promised);
@@ -366,6 +365,11 @@ impl<P: Platform> Shard<P> {
         self.last_failure.borrow().clone()
     }
 
+    /// Whether an answer that depends on `group` must wait, because the group is not durable yet.
+    pub(crate) fn waits_for(&self, group: u64) -> bool {
+        self.commit.durable() < group && !planted(Bug::ReplyBeforeFlush)
+    }
+
     /// Whether all records are stored.
     #[must_use]
     pub fn is_stored(&self) -> bool {
@@ -381,7 +385,7 @@ impl<P: Platform> Shard<P> {
         while let Some(mut promised) = self.next_promised(u64::MAX) {
             self.withdraw(&unanswered(&promised.answer));
             for outcome in &mut promised.answer.outcomes {
-                if matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. }) {
+                if outcome.number().is_some() {
                     *outcome = Outcome::Refused(why);
                 }
             }

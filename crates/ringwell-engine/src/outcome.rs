@@ -25,6 +25,18 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
+impl Outcome {
+    /// Returns the number that the row got from its pool's rotation, if it got one.
+    #[inline]
+    #[must_use]
+    pub const fn number(&self) -> Option<PromoNumber> {
+        match self {
+            Self::Allocated { number } | Self::Kept { number } => Some(*number),
+            Self::Exhausted { .. } | Self::Refused(_) => None,
+        }
+    }
+}
+
 /// The reason why a shard hands out nothing, or why it was not asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {

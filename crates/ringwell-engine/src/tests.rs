@@ -115,7 +115,7 @@ impl Rig {
         let before = self.engine.counts().allocated;
         let mut outcome = Outcome::Refused(Refusal::Late);
         self.engine.allocate(now, &ask, &mut outcome);
-        if let Outcome::Allocated { number } | Outcome::Kept { number } = outcome
+        if let Some(number) = outcome.number()
             && self.engine.counts().allocated > before
         {
             self.history.push((number, now, params.into_bytes()));

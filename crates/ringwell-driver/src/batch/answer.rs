@@ -140,10 +140,7 @@ impl Answered<'_> {
     /// If the row does not exist.
     #[must_use]
     pub fn given_number(&self, row: usize) -> Option<(ringwell_core::PromoNumber, Millis)> {
-        let (Outcome::Allocated { number } | Outcome::Kept { number }) = self.job.outcomes[row]
-        else {
-            return None;
-        };
+        let number = self.job.outcomes[row].number()?;
         Some((number, self.job.allocated_at(row, self.own, self.served_at)?))
     }
 

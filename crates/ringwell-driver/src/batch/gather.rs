@@ -104,9 +104,7 @@ impl<P: Platform> InFlight<P> {
     async fn wait(&mut self, terms: &Terms) -> bool {
         let shard = Rc::clone(&self.shard);
         let group = shard.engine.borrow().newest_group();
-        let waits_for_journal = self.has_own_promise(terms)
-            && shard.commit.durable() < group
-            && !planted(Bug::ReplyBeforeFlush);
+        let waits_for_journal = self.has_own_promise(terms) && shard.waits_for(group);
         let has_unknown = !self.job().unknown.is_empty();
         let has_others = !self.job().remote.is_empty() || self.job().has_moved;
         if !waits_for_journal && !has_others && !has_unknown {
@@ -242,10 +240,6 @@ impl Remote {
     }
 }
 
-const fn is_number(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. })
-}
-
 // Not generic over the platform, so that loops over rows are compiled only once.
 impl Job {
     /// Returns the time at which a row's number was handed out, according to the owner's clock, or
@@ -267,7 +261,7 @@ impl Job {
     /// Refuses the rows that got numbers from `own` at `now`, and returns these numbers.
     fn refuse_own(&mut self, own: u16, why: Refusal, now: Millis) -> Vec<Unanswered> {
         let mut numbers = Vec::new();
-        for outcome in self.outcomes_of(own).filter(|outcome| is_number(outcome)) {
+        for outcome in self.outcomes_of(own).filter(|outcome| outcome.number().is_some()) {
             numbers.extend(Unanswered::new(outcome, now));
             *outcome = Outcome::Refused(why);
         }
@@ -275,7 +269,7 @@ impl Job {
     }
 
     fn refuse_all(&mut self, why: Refusal) {
-        for outcome in self.outcomes.iter_mut().filter(|outcome| is_number(outcome)) {
+        for outcome in self.outcomes.iter_mut().filter(|outcome| outcome.number().is_some()) {
             *outcome = Outcome::Refused(why);
         }
     }
@@ -345,16 +339,21 @@ impl Job {
         self.send_all(peers, by_shard, &text, terms);
     }
 
+    /// Returns the rows that need a number: each with its index, its owner, its request and its
+    /// outcome.
+    fn wanted(&self) -> impl Iterator<Item = (u16, &Owner, &WireAsk, &Outcome)> {
+        let rows = (0..).zip(self.batch.rows()).zip(&self.plans).zip(&self.outcomes);
+        rows.filter_map(|(((row, asked), plan), outcome)| match (plan, &asked.ask) {
+            (RowPlan::Allocate(owner), Ok(ask)) => Some((row, owner, ask, outcome)),
+            _ => None,
+        })
+    }
+
     /// Returns a shard that was asked to serve a row but does not own the row's pool, if there is
     /// one.
     fn first_moved(&self) -> Option<u16> {
-        let mut rows = self.plans.iter().zip(&self.outcomes);
-        rows.find_map(|(plan, outcome)| match plan {
-            RowPlan::Allocate(owner) if *outcome == Outcome::Refused(Refusal::Moved) => {
-                Some(owner.shard)
-            }
-            _ => None,
-        })
+        let is_moved = |outcome: &Outcome| *outcome == Outcome::Refused(Refusal::Moved);
+        self.wanted().find(|(.., outcome)| is_moved(outcome)).map(|(_, owner, ..)| owner.shard)
     }
 
     /// If rows were refused as moved, sends them to their current owners. Returns `false` if no row
@@ -413,11 +412,7 @@ impl Job {
         let text = &self.batch.text().clone();
         let mut by_shard: Vec<Vec<PeerRow>> = Vec::new();
         by_shard.resize_with(usize::from(shards), Vec::new);
-        for ((row, plan), asked) in (0..).zip(&self.plans).zip(self.batch.rows()) {
-            let (RowPlan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
-            if owner.shard == own {
-                continue;
-            }
+        for (row, owner, ask, _) in self.wanted().filter(|(_, owner, ..)| owner.shard != own) {
             if let Some(rows) = by_shard.get_mut(usize::from(owner.shard)) {
                 rows.push(peer_row(row, owner, ask, text));
             }
@@ -440,12 +435,7 @@ impl Job {
     /// Passes the outcomes of this shard's rows to `watch`.
     fn show_own(&self, watch: &dyn Watch, engine: &Engine, own: u16, at: Millis, terms: &Terms) {
         let text = self.batch.text();
-        let rows = (0..).zip(self.batch.rows()).zip(&self.plans).zip(&self.outcomes);
-        for (((row, asked), plan), outcome) in rows {
-            let (RowPlan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
-            if owner.shard != own {
-                continue;
-            }
+        for (row, _, ask, outcome) in self.wanted().filter(|(_, owner, ..)| owner.shard == own) {
             let served = Served {
                 pool: ask.pool,
                 row,

@@ -244,11 +244,7 @@ impl Joined {
 }
 
 fn numbers(answer: &PeerAnswer) -> Vec<PromoNumber> {
-    let number = |outcome: &Outcome| match outcome {
-        Outcome::Allocated { number } | Outcome::Kept { number } => Some(*number),
-        _ => None,
-    };
-    answer.outcomes.iter().filter_map(number).collect()
+    answer.outcomes.iter().filter_map(Outcome::number).collect()
 }
 
 fn all_are(answer: &PeerAnswer, why: Refusal) -> bool {

@@ -33,10 +33,7 @@ pub fn pools(side: &Side, shard: u16) -> Vec<PoolId> {
 
 /// Hands out a number from each pool of a shard.
 pub fn hand_out(side: &Side, shard: u16, batch: u8) -> BTreeMap<PoolId, PromoNumber> {
-    let number = |outcome| match outcome {
-        Outcome::Allocated { number } | Outcome::Kept { number } => number,
-        outcome => panic!("{outcome:?}"),
-    };
+    let number = |outcome: Outcome| outcome.number().unwrap_or_else(|| panic!("{outcome:?}"));
     let pools = pools(side, shard).into_iter();
     pools.map(|pool| (pool, number(allocate(side.shard(shard), pool, batch)))).collect()
 }

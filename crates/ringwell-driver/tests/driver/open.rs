@@ -137,10 +137,7 @@ fn ask(
     let ask = Ask { pool: index, id: pool.id(), params: [b"", b""], visitor: None, retry };
     let mut outcome = Outcome::Refused(Refusal::Late);
     engine.allocate(at, &ask, &mut outcome);
-    match outcome {
-        Outcome::Allocated { number } | Outcome::Kept { number } => Ok(number),
-        outcome => Err(outcome),
-    }
+    outcome.number().ok_or(outcome)
 }
 
 fn locked(engine: &Engine, now: Millis) -> BTreeSet<PromoNumber> {

@@ -246,11 +246,7 @@ fn assert_one_number_a_visitor(inputs: &[Input], replays: bool) -> Result<(), Te
         let (pool, visitor) =
             retry.map_or((pool, visitor), |row| (u32::from(row % 2), Some(row % 3)));
         let outcome = rig.allocate(pool, visitor, retry);
-        let (Some(visitor), Outcome::Allocated { number } | Outcome::Kept { number }) =
-            (visitor, outcome)
-        else {
-            continue;
-        };
+        let (Some(visitor), Some(number)) = (visitor, outcome.number()) else { continue };
         let now = rig.engine.at(rig.now);
         let until = rig.engine.shard().newest(number).unwrap().locked_until;
         if let Some((last, last_until)) = shown.insert((pool, visitor), (number, until)) {
