@@ -150,7 +150,7 @@ impl Shard {
         // allocation of the number. Only the end of the lockout is then merged.
         let is_none = from.slot.allocated_at == Millis::ZERO;
         #[cfg(canary)]
-        let is_none = is_none && !crate::canary::is_planted(crate::canary::UNDONE_REPLACES);
+        let is_none = is_none && !crate::canary::Bug::UndoneReplaces.is_planted();
         let is_older = !is_same && (is_none || from.local_at < before);
         let is_longer = from.slot.locked_until > slot.locked_until;
         if !is_longer && (is_same || is_older) {
@@ -264,7 +264,7 @@ impl Shard {
     /// Ensures that the newest allocation of a number that leaves its pool cannot be undone.
     fn settle(&mut self, state: &Slot) {
         #[cfg(canary)]
-        if crate::canary::is_planted(crate::canary::LEFT_UNDONE) {
+        if crate::canary::Bug::LeftUndone.is_planted() {
             return;
         }
         self.recent.settle(state.position);

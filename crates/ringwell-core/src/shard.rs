@@ -324,8 +324,7 @@ impl Shard {
         let was_doubted = |pool: &u32| is_doubted(before.locked_until, held_until(*pool));
         let doubted = self.pool_of(slot).filter(was_doubted);
         #[cfg(canary)]
-        let doubted =
-            doubted.filter(|_| !crate::canary::is_planted(crate::canary::UNDONE_ENDS_DOUBT));
+        let doubted = doubted.filter(|_| !crate::canary::Bug::UndoneEndsDoubt.is_planted());
         let grant = self.release(now, slot, allocated_at, position)?;
         assert!(
             before.position < grant.previous,
@@ -396,7 +395,7 @@ impl Shard {
     #[must_use]
     pub fn is_doubted(&self, slot: u32) -> bool {
         #[cfg(canary)]
-        if crate::canary::is_planted(crate::canary::DOUBTS_IGNORED) {
+        if crate::canary::Bug::DoubtsIgnored.is_planted() {
             return false;
         }
         let held_until = self.pool_of(slot).map(|pool| self.pools[pool as usize].held_until);

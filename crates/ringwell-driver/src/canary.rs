@@ -3,8 +3,12 @@
 //! They are in the production code, guarded by [`planted`], which is `false` at compile time unless
 //! the build has `--cfg canary`. In a canary build, each thread has its own planted bug.
 
+#[cfg(canary)]
+use ringwell_core::canary as core;
+
+// `core` marks the bugs in ringwell-core and ringwell-engine.
 macro_rules! bugs {
-    ($($(#[doc = $doc:literal])* $bug:ident $name:literal;)*) => {
+    ($($(#[doc = $doc:literal])* $bug:ident $name:literal $($core:ident)?;)*) => {
         /// A mistake that a developer could make.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Bug { $($(#[doc = $doc])* $bug,)* }
@@ -17,6 +21,16 @@ macro_rules! bugs {
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$bug => $name,)* }
+            }
+
+            /// The bug in the crates without I/O, if that is where it is.
+            #[cfg(canary)]
+            #[must_use]
+            pub const fn in_core(self) -> Option<ringwell_core::canary::Bug> {
+                match self {
+                    $($(Self::$bug => Some($core::Bug::$bug),)?)*
+                    _ => None,
+                }
             }
         }
     };
@@ -144,9 +158,9 @@ bugs! {
     /// A link is never shut, however slow the shard at its other end is.
     NeverShut "never-shut";
     /// A number becomes free shortly before its lockout ends (in ringwell-core).
-    LockCompare "lock-compare";
+    LockCompare "lock-compare" core;
     /// The number that has been free for the shortest time is handed out (in ringwell-core).
-    NotFifo "not-fifo";
+    NotFifo "not-fifo" core;
     /// The numbers of a batch whose client disconnected stay locked.
     HoldUnanswered "hold-unanswered";
     /// The last group that a snapshot claims to cover is the newest group at the time when the
@@ -179,22 +193,22 @@ bugs! {
     OldGoesAlong "old-goes-along";
     /// Another shard's report of an undone allocation replaces this shard's own allocation (in
     /// ringwell-core).
-    UndoneReplaces "undone-replaces";
+    UndoneReplaces "undone-replaces" core;
     /// Another shard's answer to a row is accepted although the answer's number is in rotation on
     /// this shard (in ringwell-engine).
-    RotationIgnored "rotation-ignored";
+    RotationIgnored "rotation-ignored" core;
     /// A repeated row gets its earlier number again although its visitor has another number now (in
     /// ringwell-engine).
-    TwoOfAPool "two-of-a-pool";
+    TwoOfAPool "two-of-a-pool" core;
     /// A number's state counts as the newest although a hold ended after the number's lockout (in
     /// ringwell-core).
-    DoubtsIgnored "doubts-ignored";
+    DoubtsIgnored "doubts-ignored" core;
     /// When an allocation is undone, the one before it counts as the newest although a hold has
     /// made that doubtful (in ringwell-core).
-    UndoneEndsDoubt "undone-ends-doubt";
+    UndoneEndsDoubt "undone-ends-doubt" core;
     /// An allocation is undone although its number has left the shard and come back since, so that
     /// another shard still has the allocation (in ringwell-core).
-    LeftUndone "left-undone";
+    LeftUndone "left-undone" core;
     /// Look-ups accept the owner's newest allocation although the owner has received a report of a
     /// later one.
     LaterIgnored "later-ignored";

@@ -7,7 +7,7 @@
 //! "Moving buckets".
 
 #[cfg(canary)]
-use ringwell_core::canary::{ROTATION_IGNORED, is_planted};
+use ringwell_core::canary::Bug;
 use ringwell_core::{InRotation, Millis, PoolId, PoolSpec, Retired, Slot};
 use ringwell_journal::{AnswerEntry, RECORD_OVERHEAD_MAX, Record, RecordedAnswer};
 
@@ -145,7 +145,7 @@ impl Engine {
         let AnswerEntry { row, at, .. } = *entry;
         let is_elsewhere = |number| self.shard.find(number).is_none();
         #[cfg(canary)]
-        let is_elsewhere = |number| is_elsewhere(number) || is_planted(ROTATION_IGNORED);
+        let is_elsewhere = |number| is_elsewhere(number) || Bug::RotationIgnored.is_planted();
         let number = match entry.answer {
             RecordedAnswer::Number(number) if is_elsewhere(number) => Some(number),
             RecordedAnswer::Number(_) | RecordedAnswer::Overflow => None,

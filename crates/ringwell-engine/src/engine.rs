@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 
 #[cfg(canary)]
-use ringwell_core::canary::{TWO_OF_A_POOL, is_planted};
+use ringwell_core::canary::Bug;
 use ringwell_core::{
     Before, Exhausted, Grant, Millis, PoolId, Position, PromoNumber, Shard, VisitorId, Withdrawn,
 };
@@ -227,7 +227,7 @@ impl Engine {
     /// number in a pool.
     fn has_left(&self, now: Millis, ask: &Ask<'_>, at: Millis, answer: RecordedAnswer) -> bool {
         #[cfg(canary)]
-        if is_planted(TWO_OF_A_POOL) {
+        if Bug::TwoOfAPool.is_planted() {
             return false;
         }
         let (Some(visitor), RecordedAnswer::Number(number)) = (ask.visitor, answer) else {

@@ -4,25 +4,58 @@
 //! happen. A kind that was always enabled could hide the effects of other kinds.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use crate::random::Random;
 
+/// Gives the variants of an enum names in the output of a run and on the command line.
+macro_rules! named {
+    ($Named:ident $($variant:ident $name:literal)*) => {
+        impl $Named {
+            /// All variants, in the order of their declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name in the output of a run and on the command line.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// Returns the variant with the name `name`.
+            #[must_use]
+            pub fn parse(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|it| it.name() == name)
+            }
+        }
+
+        impl std::fmt::Display for $Named {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+pub(crate) use named;
+
+#[derive(PartialEq)]
+enum Class {
+    /// Does not happen in calm runs.
+    Fault,
+    /// A habit of clients or operators, or a property of the run. Calm runs have them too.
+    Habit,
+}
+
 macro_rules! kinds {
-    ($($kind:ident $name:literal $odds:literal $low:literal $high:literal;)*) => {
+    ($($kind:ident $name:literal $class:ident $odds:literal $low:literal $high:literal;)*) => {
         /// The kinds of faults, and the habits of clients.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[allow(missing_docs, reason = "docs/spec/simulation.md explains each")]
         pub enum Kind { $($kind,)* }
 
-        impl Kind {
-            /// All kinds, in the order of their numbers.
-            pub const ALL: &'static [Self] = &[$(Self::$kind,)*];
+        named! { Kind $($kind $name)* }
 
-            /// The name of the kind in the output of a run and on the command line.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$kind => $name,)* }
+        impl Kind {
+            const fn class(self) -> Class {
+                match self { $(Self::$kind => Class::$class,)* }
             }
 
             /// The percentage of runs in which the kind is enabled, and the range of its rate per
@@ -34,82 +67,68 @@ macro_rules! kinds {
     };
 }
 
-// Each line contains the percentage of runs in which the kind is enabled, and the range of its rate
-// per million opportunities. For faults of machines, an opportunity is a second of the run. For
-// other kinds, it is a start, a call to the disk, a frame of a link, or a client's batch, row or
-// answer. Torn and dropped blocks are only counted, because they result from power cuts.
+// Each line contains the class, the percentage of runs in which the kind is enabled, and the range
+// of its rate per million opportunities. For faults of machines, an opportunity is a second of the
+// run. For other kinds, it is a start, a call to the disk, a frame of a link, or a client's batch,
+// row or answer. Torn and dropped blocks are only counted, because they result from power cuts.
 kinds! {
-    Kill "kill" 60 5_000 100_000;
-    Power "power" 50 5_000 100_000;
-    CrashAtCall "crash-at-call" 40 100 4_000;
-    Torn "torn" 100 0 0;
-    Dropped "dropped" 100 0 0;
-    WriteError "write-error" 15 50 500;
-    FlushError "flush-error" 20 50 1_000;
-    Full "full" 20 5_000 30_000;
-    SlowDisk "slow-disk" 30 1_000 20_000;
-    LostWrite "lost-write" 8 50 1_000;
-    Misdirected "misdirected" 8 50 1_000;
-    LyingFlush "lying-flush" 10 5_000 200_000;
-    Rot "rot" 15 2_000 20_000;
-    RotAtEnd "rot-at-end" 10 20_000 400_000;
-    FrameLost "frame-lost" 40 1_000 50_000;
-    FrameDoubled "frame-doubled" 30 1_000 50_000;
-    FrameDelayed "frame-delayed" 40 1_000 50_000;
-    FrameReordered "frame-reordered" 40 5_000 300_000;
-    Partition "partition" 30 5_000 50_000;
-    SlowShard "slow-shard" 30 5_000 50_000;
-    Pause "pause" 30 5_000 50_000;
-    ClockForward "clock-forward" 30 2_000 30_000;
-    ClockBack "clock-back" 30 2_000 30_000;
-    MapChange "map-change" 30 5_000 30_000;
-    Retry "retry" 50 10_000 400_000;
-    Visitor "visitor" 50 10_000 400_000;
-    Release "release" 40 10_000 200_000;
-    Abort "abort" 40 5_000 100_000;
-    Hurry "hurry" 30 10_000 200_000;
-    Move "move" 50 20_000 400_000;
-    Manage "manage" 40 20_000 200_000;
-    LateList "late-list" 30 100_000 700_000;
-    Shorten "shorten" 8 20_000 200_000;
-    SameKey "same-key" 50 100_000 500_000;
-    Single "single" 50 10_000 400_000;
-    ClockRight "clock-right" 40 20_000 200_000;
-    Stop "stop" 30 2_000 30_000;
-    Abandon "abandon" 30 5_000 100_000;
-    CrashAfter "crash-after" 30 20_000 300_000;
-    Hasty "hasty" 30 100_000 700_000;
-    LostDisk "lost-disk" 20 5_000 60_000;
-    LargePools "large-pools" 10 1 1;
-    SlowSpell "slow-spell" 20 5_000 100_000;
-    BootClock "boot-clock" 30 50_000 500_000;
-    Call "call" 0 300_000 900_000;
-    Os "os" 12 1 1;
-    Memory "memory" 8 1 1;
-    Restored "restored" 20 5_000 60_000;
-    CopyBack "copy-back" 20 5_000 60_000;
-    ListSpread "list-spread" 40 300_000 900_000;
-    StandsStill "stands-still" 25 5_000 60_000;
-    LostJournal "lost-journal" 10 5_000 60_000;
-    Remount "remount" 12 5_000 60_000;
-    CopiedJournal "copied-journal" 8 5_000 60_000;
-    GainsFirst "gains-first" 0 500_000 1_000_000;
-    CallElsewhere "call-elsewhere" 0 500_000 1_000_000;
-    CallLate "call-late" 0 300_000 500_000;
-}
-
-impl Kind {
-    /// Returns the kind with the name `name`.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|kind| kind.name() == name)
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
+    Kill "kill" Fault 60 5_000 100_000;
+    Power "power" Fault 50 5_000 100_000;
+    CrashAtCall "crash-at-call" Fault 40 100 4_000;
+    Torn "torn" Fault 100 0 0;
+    Dropped "dropped" Fault 100 0 0;
+    WriteError "write-error" Fault 15 50 500;
+    FlushError "flush-error" Fault 20 50 1_000;
+    Full "full" Fault 20 5_000 30_000;
+    SlowDisk "slow-disk" Fault 30 1_000 20_000;
+    LostWrite "lost-write" Fault 8 50 1_000;
+    Misdirected "misdirected" Fault 8 50 1_000;
+    LyingFlush "lying-flush" Fault 10 5_000 200_000;
+    Rot "rot" Fault 15 2_000 20_000;
+    RotAtEnd "rot-at-end" Fault 10 20_000 400_000;
+    FrameLost "frame-lost" Fault 40 1_000 50_000;
+    FrameDoubled "frame-doubled" Fault 30 1_000 50_000;
+    FrameDelayed "frame-delayed" Fault 40 1_000 50_000;
+    FrameReordered "frame-reordered" Fault 40 5_000 300_000;
+    Partition "partition" Fault 30 5_000 50_000;
+    SlowShard "slow-shard" Fault 30 5_000 50_000;
+    Pause "pause" Fault 30 5_000 50_000;
+    ClockForward "clock-forward" Fault 30 2_000 30_000;
+    ClockBack "clock-back" Fault 30 2_000 30_000;
+    MapChange "map-change" Habit 30 5_000 30_000;
+    Retry "retry" Habit 50 10_000 400_000;
+    Visitor "visitor" Habit 50 10_000 400_000;
+    Release "release" Habit 40 10_000 200_000;
+    Abort "abort" Habit 40 5_000 100_000;
+    Hurry "hurry" Habit 30 10_000 200_000;
+    Move "move" Habit 50 20_000 400_000;
+    Manage "manage" Habit 40 20_000 200_000;
+    LateList "late-list" Habit 30 100_000 700_000;
+    Shorten "shorten" Fault 8 20_000 200_000;
+    SameKey "same-key" Habit 50 100_000 500_000;
+    Single "single" Habit 50 10_000 400_000;
+    ClockRight "clock-right" Habit 40 20_000 200_000;
+    Stop "stop" Habit 30 2_000 30_000;
+    Abandon "abandon" Habit 30 5_000 100_000;
+    CrashAfter "crash-after" Fault 30 20_000 300_000;
+    Hasty "hasty" Habit 30 100_000 700_000;
+    LostDisk "lost-disk" Fault 20 5_000 60_000;
+    LargePools "large-pools" Habit 10 1 1;
+    SlowSpell "slow-spell" Fault 20 5_000 100_000;
+    BootClock "boot-clock" Fault 30 50_000 500_000;
+    Call "call" Habit 0 300_000 900_000;
+    Os "os" Habit 12 1 1;
+    Memory "memory" Habit 8 1 1;
+    Restored "restored" Fault 20 5_000 60_000;
+    CopyBack "copy-back" Fault 20 5_000 60_000;
+    ListSpread "list-spread" Habit 40 300_000 900_000;
+    StandsStill "stands-still" Fault 25 5_000 60_000;
+    LostJournal "lost-journal" Fault 10 5_000 60_000;
+    Remount "remount" Fault 12 5_000 60_000;
+    CopiedJournal "copied-journal" Fault 8 5_000 60_000;
+    GainsFirst "gains-first" Habit 0 500_000 1_000_000;
+    CallElsewhere "call-elsewhere" Habit 0 500_000 1_000_000;
+    CallLate "call-late" Habit 0 300_000 500_000;
 }
 
 /// The faults of one run.
@@ -142,23 +161,7 @@ impl Faults {
         let rate = |kind: &Kind| {
             let (odds, low, high) = kind.odds();
             let (is_on, rate) = (random.below(100) < odds, random.between(low, high));
-            // The habits of clients are not faults, so a run without faults has them too.
-            let is_fault = *kind < Kind::MapChange
-                || matches!(
-                    kind,
-                    Kind::Shorten
-                        | Kind::CrashAfter
-                        | Kind::LostDisk
-                        | Kind::SlowSpell
-                        | Kind::BootClock
-                        | Kind::Restored
-                        | Kind::CopyBack
-                        | Kind::StandsStill
-                        | Kind::LostJournal
-                        | Kind::Remount
-                        | Kind::CopiedJournal
-                );
-            let is_calmed = is_calm && is_fault;
+            let is_calmed = is_calm && kind.class() == Class::Fault;
             let rate = if on.contains(kind) { high } else { rate };
             let strikes = (is_on && !is_calmed) || on.contains(kind);
             if strikes && !off.contains(kind) { rate } else { 0 }

@@ -49,21 +49,8 @@ pub use ringwell_driver::Bug;
 pub use run::{Report, run};
 pub use shrink::shrink;
 
-/// Plants a bug in the core crate, which contains the allocation rules. The bug affects the whole
-/// process.
+/// Plants a bug in the crates that contain the allocation rules. The bug affects the whole process.
 #[cfg(canary)]
 pub fn plant_in_core(bug: Option<Bug>) {
-    use ringwell_core::canary;
-    let which = match bug {
-        Some(Bug::LockCompare) => canary::LOCK_COMPARE,
-        Some(Bug::NotFifo) => canary::NOT_FIFO,
-        Some(Bug::UndoneReplaces) => canary::UNDONE_REPLACES,
-        Some(Bug::RotationIgnored) => canary::ROTATION_IGNORED,
-        Some(Bug::TwoOfAPool) => canary::TWO_OF_A_POOL,
-        Some(Bug::DoubtsIgnored) => canary::DOUBTS_IGNORED,
-        Some(Bug::UndoneEndsDoubt) => canary::UNDONE_ENDS_DOUBT,
-        Some(Bug::LeftUndone) => canary::LEFT_UNDONE,
-        _ => 0,
-    };
-    canary::plant(which);
+    ringwell_core::canary::plant(bug.and_then(Bug::in_core));
 }

@@ -1,7 +1,6 @@
 //! The faults of a run with a shared log, and how often each of them happens.
 
-use std::fmt;
-
+use crate::fault::named;
 use crate::random::Random;
 
 macro_rules! faults {
@@ -10,16 +9,9 @@ macro_rules! faults {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum LogFault { $($(#[doc = $doc])* $fault,)* }
 
+        named! { LogFault $($fault $name)* }
+
         impl LogFault {
-            /// All faults, in the order of their declaration.
-            pub const ALL: &'static [Self] = &[$(Self::$fault,)*];
-
-            /// The fault's name on the command line.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$fault => $name,)* }
-            }
-
             /// The percentage of runs in which the fault is enabled, and the range of its rate.
             const fn odds(self) -> (u64, u64, u64) {
                 match self { $(Self::$fault => ($odds, $low, $high),)* }
@@ -73,20 +65,6 @@ faults! {
     LostStream "lost-stream" 15 2_000 10_000;
     /// The streams of all shards are deleted with their snapshots.
     LostStreams "lost-streams" 15 2_000 10_000;
-}
-
-impl LogFault {
-    /// Returns the fault with the name `name`.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|fault| fault.name() == name)
-    }
-}
-
-impl fmt::Display for LogFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// The part of a shard's messages that the servers have lost.
