@@ -37,18 +37,17 @@ pub use read::{
 pub use unfinished::discard_unfinished;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem::take;
 
 use read::KeptIn;
 use ringwell_core::Millis;
-use ringwell_directory::{BucketHolds, Directory, Owner, Owners};
+use ringwell_directory::{Directory, Owner};
 use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
-use ringwell_journal::{Cut, Durability, Noted, Verdict};
+use ringwell_journal::{Cut, Durability, Verdict};
 
 use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::lifetimes::{self, Lifetimes};
-use crate::lists::{self, Lists};
+use crate::lists;
 use crate::node;
 use crate::store::{
     FileError, Files, Gaps, Identity, Inline, LastOwner, Memory, OverflowPeriods, ServedMap,
@@ -93,39 +92,8 @@ pub struct Begun<F: Files> {
     pub shards: Vec<Opened<F>>,
     /// The machine's clocks, and the shard time that was computed from them.
     pub clocks: Clocks,
-    /// The holds of buckets that arrived without the lockouts of their previous owner.
-    pub holds: BucketHolds,
-    /// The name of the data directory; empty if no data is stored.
-    pub identity: String,
-    /// A wall-clock time up to which the journals of all shards are complete; 0 if no journal
-    /// contains a record.
-    pub recorded_until: Millis,
-    /// The periods for which answered allocations may be missing from the journals.
-    pub gaps: Gaps,
-    /// The periods in which numbers were overflow numbers.
-    pub overflow_periods: OverflowPeriods,
-    /// The clock readings that are recorded in the journals of all shards.
-    pub noted: Vec<Noted>,
-    /// The digests of the lists of pools that are now served.
-    pub lists: Lists,
-    /// The digests of the lists of pools that were served from this data directory before; `None`
-    /// if none were.
-    pub served_lists: Option<Lists>,
-    /// The owners of buckets when this data directory was last served.
-    pub served_owners: Option<Owners>,
-    /// The longest lifetimes of the pools that are now served and of the pools that were served
-    /// before.
-    pub lifetimes: Lifetimes,
-    /// Buckets that were served from this data directory although they already belonged to another
-    /// node.
-    pub stale: BTreeSet<u16>,
-    /// Owners that took a bucket back, because this node had not accepted it.
-    pub abandoned: BTreeMap<u16, Owner>,
-    /// Identifies the machine's boot.
-    pub boot: u64,
-    /// Until this time, a number that enters a pool may be locked by an allocation that is missing
-    /// from this data directory.
-    pub unknown_until: Millis,
+    /// The facts that the node needs.
+    pub facts: node::Begun,
     /// The reason why the history of all shards is in doubt, if it is.
     pub copied: Option<Copied>,
     /// For each shard whose history is not in doubt, the count of its pools that are held because
@@ -145,7 +113,7 @@ impl<F: Files> Begun<F> {
     ) -> Result<(), FileError> {
         let Start { files, settings: Settings { data, durability, .. }, has_log, .. } = *start;
         if !has_log {
-            note_unflushed(files, data, *durability, self.boot)?;
+            note_unflushed(files, data, *durability, self.facts.boot)?;
         }
         let is_copy = self.copied.is_some() && !planted(Bug::CopyKeepsName);
         let draw = if is_copy { Identity::draw } else { Identity::read_or_draw };
@@ -156,46 +124,22 @@ impl<F: Files> Begun<F> {
         }
         let identity = draw(files, data, journals.clone())?;
         let is_recorded = identity.journals == journals;
-        self.identity = if has_log { IN_LOG.to_owned() } else { identity.id };
-        self.gaps = Gaps::read(files, data)?;
-        self.overflow_periods = OverflowPeriods::read(files, data, start.reading.wall)?;
+        self.facts.identity = if has_log { IN_LOG.to_owned() } else { identity.id };
+        self.facts.gaps = Gaps::read(files, data)?;
+        self.facts.overflow_periods = OverflowPeriods::read(files, data, start.reading.wall)?;
         // Another machine may have detected that allocations are missing.
-        self.gaps.merge(start.noted_gaps);
+        self.facts.gaps.merge(start.noted_gaps);
         for (from, until) in missing {
-            self.gaps.add(*from, *until);
+            self.facts.gaps.add(*from, *until);
         }
         if !missing.is_empty() {
-            self.gaps.write(files, data)?;
+            self.facts.gaps.write(files, data)?;
         }
         if is_recorded {
             // `identity.json` no longer refers to the startups that left empty segments behind.
             self.shards.iter().try_for_each(Opened::remove_empty)?;
         }
         Ok(())
-    }
-
-    /// Converts the facts found at startup to the form that the node uses. `journals` contains the
-    /// number of each shard's next group. `is_first` means that the data directory was new, so that
-    /// no allocation had been recorded in it.
-    pub fn findings(&mut self, is_first: bool, journals: Vec<(u16, u64)>) -> node::Begun {
-        node::Begun {
-            holds: take(&mut self.holds),
-            identity: take(&mut self.identity),
-            is_first,
-            journals,
-            recorded_until: self.recorded_until,
-            gaps: take(&mut self.gaps),
-            overflow_periods: take(&mut self.overflow_periods),
-            noted: take(&mut self.noted),
-            lists: take(&mut self.lists),
-            served_lists: take(&mut self.served_lists),
-            served_owners: take(&mut self.served_owners),
-            lifetimes: self.lifetimes,
-            stale: take(&mut self.stale),
-            abandoned: take(&mut self.abandoned),
-            boot: self.boot,
-            unknown_until: self.unknown_until,
-        }
     }
 }
 
@@ -263,6 +207,11 @@ pub fn begin<F: Files>(
     let has_files = settings.durability != Durability::Memory;
     flush_found_names(files, &settings.data)?;
     let boot = start.reading.boot;
+    // Other nodes compare the journals as they were before this process took over the shards. In a
+    // log, the process has already written a group to take over a shard.
+    let written = u64::from(start.has_log);
+    let next_groups =
+        reads.iter().map(|it| (it.shard, it.recovered.tip.next_n - written)).collect();
     let own = start.member.map(|(own, _)| own);
     let copied = if start.has_log { None } else { copied(files, settings, own, &reads, boot)? };
     for read in &mut reads {
@@ -302,37 +251,29 @@ pub fn begin<F: Files>(
     let missing = missing(&reads, copied, (recorded_until, clocks.wall(now)));
     let opened = reads.into_iter().filter(|read| start.only.is_none_or(|it| it == read.shard));
     let shards = opened.map(|read| open(read, now)).collect::<Result<Vec<_>, _>>()?;
-    let mut begun = Begun {
-        shards,
-        clocks,
-        holds: BucketHolds::default(),
-        identity: String::new(),
-        recorded_until: Millis::ZERO,
-        gaps: Gaps::default(),
-        overflow_periods: OverflowPeriods::default(),
+    let is_new = member.is_some() && !new.is_empty();
+    let facts = node::Begun {
+        is_first: has_files && start.on_disk.is_empty(),
+        journals: next_groups,
         noted,
         lists: lists::lists(directory),
-        served_lists: None,
+        served_lists,
         served_owners,
         lifetimes,
         stale,
         abandoned,
         boot,
-        unknown_until: Millis::ZERO,
-        copied,
-        held: Vec::new(),
+        unknown_until: if is_new { arrivals::unknown_until(lifetimes, now) } else { Millis::ZERO },
+        ..node::Begun::default()
     };
+    let mut begun = Begun { shards, clocks, facts, copied, held: Vec::new() };
     if has_files {
-        begun.recorded_until = recorded_until;
+        begun.facts.recorded_until = recorded_until;
         begun.note(start, journals, &missing)?;
-    }
-    begun.served_lists = served_lists;
-    if member.is_some() && !new.is_empty() {
-        begun.unknown_until = arrivals::unknown_until(lifetimes, now);
     }
     let ahead = begun.shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
     let new = hold::New { buckets: new, at_least: earlier };
-    begun.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
+    begun.facts.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
     hold_shards(&mut begun, directory, &doubtful, now);
     Ok(begun)
 }
@@ -346,7 +287,7 @@ fn hold_shards<F: Files>(
     now: Millis,
 ) {
     for Opened { shard, engine, .. } in &mut begun.shards {
-        let held = hold_buckets(engine, *shard, directory, &begun.holds, now);
+        let held = hold_buckets(engine, *shard, directory, &begun.facts.holds, now);
         if !doubtful.contains(shard) {
             begun.held.push((*shard, held));
         }

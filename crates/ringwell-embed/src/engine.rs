@@ -95,11 +95,10 @@ impl Embedded {
         let settings = Settings::of(&config, &directory, durability);
         let reading = reading();
         let believed = Believed::of(&config, reading.boot);
-        let (mut begun, is_first) = begin(&settings, &directory, reading, believed)?;
-        let findings = begun.findings(is_first, Vec::new());
+        let mut begun = begin(&settings, &directory, reading, believed)?;
         let clock = Clock::going_on(begun.clocks, reading.since_boot);
         let Opened { engine, store, doubts, .. } = begun.shards.pop().ok_or("there is no shard")?;
-        let node = Node::new(config, directory, durability, &[SHARD], None, (None, findings));
+        let node = Node::new(config, directory, durability, &[SHARD], None, (None, begun.facts));
         let (node, caller) = (
             Arc::new(node.with_drills(Drills { panic_on, ..Drills::default() })),
             Caller::default(),
@@ -262,14 +261,13 @@ impl Drop for Embedded {
 }
 
 /// Opens the engine's only shard. If the data directory contains journals of other shards, merges
-/// their lockouts into this shard and leaves their files unchanged. Also returns whether the data
-/// directory is new.
+/// their lockouts into this shard and leaves their files unchanged.
 fn begin(
     settings: &Settings,
     directory: &Directory,
     reading: Reading,
     believed: Believed,
-) -> Result<(Begun<OsFiles>, bool), String> {
+) -> Result<Begun<OsFiles>, String> {
     let has_files = settings.durability != Durability::Memory;
     let on_disk = has_files.then(|| shards_on_disk(&OsFiles, &settings.data)).transpose();
     let on_disk = on_disk.map_err(|error| error.to_string())?.unwrap_or_default();
@@ -293,7 +291,7 @@ fn begin(
     };
     let begun = open::begin(reads, &start).map_err(|error| error.to_string())?;
     open::report_copied(settings, begun.copied);
-    Ok((begun, has_files && on_disk.is_empty()))
+    Ok(begun)
 }
 
 /// Starts the shard's tasks. Takes a snapshot, as the server does at startup.

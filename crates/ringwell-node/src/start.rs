@@ -91,11 +91,6 @@ pub(crate) fn start(
         }
         (reads, owned) = take_over(reads, logs, &opened, (directory, settings, believed))?;
     }
-    // Other nodes have recorded how long this node's journals were. Their records are compared with
-    // the journals as they were before this process took over the shards. The group that this
-    // process wrote to take over a shard is therefore not counted.
-    let own = u64::from(logs.is_some());
-    let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n - own)).collect();
     let start = Start {
         files: &OsFiles,
         settings,
@@ -108,10 +103,7 @@ pub(crate) fn start(
         member: membership.map(|it| (&*it.own().shards, it.cluster().version())),
         only: None,
     };
-    let mut begun = open::begin(reads, &start)?;
-    let is_first = settings.durability != Durability::Memory && on_disk.is_empty();
-    let findings = begun.findings(is_first, journals);
-    let open::Begun { shards, clocks, copied, held, .. } = begun;
+    let open::Begun { shards, clocks, facts, copied, held } = open::begin(reads, &start)?;
     open::report_copied(settings, copied);
     let clock = Clock::going_on(clocks, start.reading.since_boot);
     let started = |opened: Opened<OsFiles>| {
@@ -127,7 +119,7 @@ pub(crate) fn start(
             overflow numbers for one lifetime"
         );
     }
-    Ok((started, clock, findings))
+    Ok((started, clock, facts))
 }
 
 /// Returns the shards that are to be opened.

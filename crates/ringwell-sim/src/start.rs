@@ -174,9 +174,8 @@ impl World {
             member: Some((&own, membership.cluster().version())),
             only: None,
         };
-        let mut begun = open::begin(reads, &start)?;
-        let is_first = durability != Durability::Memory && on_disk.is_empty();
-        let opened = (owners, begun.findings(is_first, journals));
+        let begun = open::begin(reads, &start)?;
+        let opened = (owners, begun.facts);
         let (mut shards, clocks) = (begun.shards, begun.clocks);
         let now = clocks.shard(reading.since_boot);
         for (opened, recovery) in shards.iter_mut().zip(&mut recoveries) {

@@ -161,8 +161,8 @@ fn other_shards_take_over_lockouts_and_answers() {
     let mut begun = data.start(&three, later);
     let now = now(&begun, later);
     assert_eq!(now, at + later);
-    assert_eq!((begun.copied, &begun.gaps), (None, &Gaps::default()));
-    assert_eq!(begun.recorded_until, START);
+    assert_eq!((begun.copied, &begun.facts.gaps), (None, &Gaps::default()));
+    assert_eq!(begun.facts.recorded_until, START);
     for opened in &begun.shards {
         let own = given.iter().filter(|(pool, _)| three.placement().shard(*pool) == opened.shard);
         let own: BTreeSet<_> = own.map(|(_, number)| number.unwrap()).collect();
@@ -186,7 +186,7 @@ fn a_lost_journal_holds_the_pools_of_all_shards() {
     let mut begun = data.start(&two, later);
     let now = now(&begun, later);
     assert_eq!(begun.copied, Some(Copied::Replaced(1)));
-    assert_ne!(begun.gaps, Gaps::default());
+    assert_ne!(begun.facts.gaps, Gaps::default());
     for (pool, got) in hand_out(&mut begun, &two, now, 2) {
         let Err(Outcome::Exhausted { until }) = got else { panic!("pool {pool}: {got:?}") };
         assert!(until > now + LIFETIME, "pool {pool} until {until:?}");
@@ -354,7 +354,7 @@ fn buckets_that_were_served_by_mistake_are_remembered_until_the_next_cluster_fil
     let list = directory(2, LIFETIME);
     let start = |version| {
         let member = Some(([0].as_slice(), version));
-        data.start_as(&list, reading(Millis::ZERO), member).unwrap().stale
+        data.start_as(&list, reading(Millis::ZERO), member).unwrap().facts.stale
     };
     start(1);
     let stale = BTreeSet::from([700]);
@@ -434,7 +434,7 @@ fn pools_of_new_buckets_are_held_from_the_start_on() {
     for pool in list.pools_of(0).map(|pool| pool.id()) {
         let bucket = bucket(pool);
         let wanted = (bucket >= 256).then_some(hold(now, Millis::ZERO)).or(holds.get(bucket));
-        assert_eq!(begun.holds.get(bucket), wanted, "bucket {bucket}");
+        assert_eq!(begun.facts.holds.get(bucket), wanted, "bucket {bucket}");
         is_held += u64::from(wanted.is_some_and(|it| it.since == now || it.until > now));
     }
     assert!(is_held > 1);
@@ -442,23 +442,23 @@ fn pools_of_new_buckets_are_held_from_the_start_on() {
     let opened = &begun.shards[0];
     for (of, until) in opened.engine.shard().holds(Millis::ZERO) {
         let of = of.unwrap();
-        let wanted = begun.holds.until(of, lockout(LIFETIME));
+        let wanted = begun.facts.holds.until(of, lockout(LIFETIME));
         assert_eq!(Some(until), wanted, "pool {of}");
     }
-    assert!(begun.unknown_until > now + LIFETIME);
+    assert!(begun.facts.unknown_until > now + LIFETIME);
     drop(begun);
     // The log contains the lockouts that the buckets' previous owner recorded.
     let owner = LastOwner { recorded: NOTHING, epochs: Vec::new(), reached: Vec::new() };
     let begun = data.start_after(&list, reading(later), member(2), Some(&owner)).unwrap();
-    assert_eq!(begun.holds, holds);
+    assert_eq!(begun.facts.holds, holds);
     drop(begun);
     let begun = data.start_as(&list, reading(later), member(1)).unwrap();
-    assert!(begun.unknown_until > now, "buckets are new");
+    assert!(begun.facts.unknown_until > now, "buckets are new");
     drop(begun);
     let own = list.placement().buckets_of(0);
     map(1, own, BucketHolds::default()).write(&OsFiles, &data.settings.data).unwrap();
     let begun = data.start_as(&list, reading(later), member(1)).unwrap();
-    assert_eq!(begun.unknown_until, Millis::ZERO, "nothing is new");
+    assert_eq!(begun.facts.unknown_until, Millis::ZERO, "nothing is new");
     drop(begun);
     let old = data.start_as(&list, reading(later), member(0)).err();
     assert!(matches!(old, Some(StartError::OldMap(OldMap { version: 0, served: 1 }))), "{old:?}");
@@ -480,7 +480,7 @@ fn new_buckets_are_held_for_the_lifetimes_of_earlier_lists() {
     drop(data.start_as(&short, reading(Millis(1_000)), member(1)).unwrap());
     let begun = data.start_as(&short, reading(Millis(2_000)), member(3)).unwrap();
     let now = now(&begun, Millis(2_000));
-    let held = begun.holds.get(0).unwrap();
+    let held = begun.facts.holds.get(0).unwrap();
     assert_eq!((held.since, held.until), (now, now + LIFETIME));
 }
 
@@ -504,7 +504,7 @@ fn a_leap_of_the_clock_lengthens_earlier_holds_once_and_durably() {
         let Some(by) = begun.shards[0].doubts.lengthened else { panic!("no leap was noticed") };
         let mut wanted = known;
         wanted.lengthen(by);
-        assert_eq!(begun.holds, wanted);
+        assert_eq!(begun.facts.holds, wanted);
         assert_eq!(data.served().unwrap().holds, wanted);
     }
 }
@@ -516,13 +516,13 @@ fn answers_that_waited_for_no_disk_are_in_doubt_after_a_boot_until_a_hold_is_sto
         let data = Data::new(durability);
         let at_boot = |boot| data.start_as(&list, Reading { boot, ..reading(Millis(9)) }, None);
         let copied = |boot| at_boot(boot).unwrap().copied;
-        let name = at_boot(1).unwrap().identity;
+        let name = at_boot(1).unwrap().facts.identity;
         assert!(!name.is_empty());
         let again = at_boot(1).unwrap();
-        assert_eq!((&again.identity, again.copied), (&name, None));
+        assert_eq!((&again.facts.identity, again.copied), (&name, None));
         let boot = (durability == Durability::Os).then_some(Copied::Unkept(Unkept::Boot));
         let third = at_boot(2).unwrap();
-        assert_eq!((third.copied, third.identity == name), (boot, boot.is_none()));
+        assert_eq!((third.copied, third.facts.identity == name), (boot, boot.is_none()));
         drop(third);
         // Until the hold is stored, each startup treats the data as doubtful.
         assert_eq!(copied(2), boot);

@@ -202,8 +202,6 @@ impl Start {
             reads.push(read);
             taken.insert(shard, of);
         }
-        let journals =
-            reads.iter().map(|read| (read.shard, read.recovered.tip.next_n - 1)).collect();
         let reading = self.reading();
         let start = open::Start {
             files: &files,
@@ -225,8 +223,8 @@ impl Start {
         for of in taken.values_mut() {
             of.begun.knows_time |= is_of_last;
         }
-        let mut begun = open::begin(reads, &start).map_err(|e| text(&e))?;
-        let opened = (None, begun.findings(on_disk.is_empty(), journals));
+        let begun = open::begin(reads, &start).map_err(|e| text(&e))?;
+        let opened = (None, begun.facts);
         let clock = Clock::going_on(begun.clocks, reading.since_boot);
         let node = Node::new(config(), directory, Durability::Disk, &own, None, opened);
         self.serve(Arc::new(node), begun.shards, taken, &clock).await
