@@ -21,14 +21,10 @@ mod snapshots;
 mod watcher;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use ringwell_driver::shard::panic_text;
-
 pub use fault::LogFault;
 pub use options::{LogOptions, LogReport};
 
-use crate::model::Violation;
+use crate::run::judged;
 use world::World;
 
 /// Runs a seed.
@@ -37,11 +33,6 @@ pub fn run_log(options: &LogOptions) -> LogReport {
     #[cfg(canary)]
     ringwell_driver::canary::plant(options.bug);
     let mut world = World::new(options);
-    // Production code asserts its assumptions, and a failed assertion counts as a violation like
-    // any other.
-    let judged = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
-        let text = panic_text(&*panic).to_owned();
-        Err(Violation { rule: "panic", text, number: 0, shard: 0 })
-    });
+    let judged = judged(|| world.run());
     world.report(judged.err())
 }

@@ -53,18 +53,22 @@ pub fn run(options: &Options) -> Report {
     #[cfg(canary)]
     ringwell_driver::canary::plant(options.bug);
     let mut world = World::new(options);
-    // Production code asserts its assumptions, and a failed assertion counts as a violation like
-    // any other.
-    let judged = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
-        let text = panic_text(&*panic).to_owned();
-        Err(Violation { rule: "panic", text, number: 0, shard: 0 })
-    });
+    let judged = judged(|| world.run());
     let report = report(options, &world, judged);
     let shared = Rc::downgrade(&world.shared);
     drop(world);
     let is_freed = report.violation.is_some() || shared.strong_count() == 0;
     assert!(is_freed, "processes of a finished run still exist");
     report
+}
+
+/// Calls `run`. Production code asserts its assumptions, and a failed assertion counts as a
+/// violation like any other.
+pub(crate) fn judged(run: impl FnOnce() -> Result<(), Violation>) -> Result<(), Violation> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic_text(&*panic).to_owned();
+        Err(Violation { rule: "panic", text, number: 0, shard: 0 })
+    })
 }
 
 fn report(options: &Options, world: &World, judged: Result<(), Violation>) -> Report {
