@@ -18,7 +18,7 @@ use ringwell_directory::{Arrivals, BucketHold, Directory, Owners, bucket, withou
 use tokio::sync::oneshot;
 
 use crate::canary::{Bug, planted};
-use crate::kept::keep;
+use crate::kept::{read_served, write_served};
 use crate::lifetimes::Lifetimes;
 use crate::lists::list;
 use crate::membership::Membership;
@@ -297,6 +297,15 @@ async fn lengthen(peers: &Peers, shard: u16, locked: impl Iterator<Item = (Promo
     }
 }
 
+/// Returns the pools in `buckets` with all their numbers.
+fn pools_in(
+    directory: &Directory,
+    buckets: impl Iterator<Item = u16>,
+) -> Vec<(PoolId, Vec<NumberRange>)> {
+    let pools = buckets.flat_map(|bucket| directory.pools_in(bucket));
+    pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect()
+}
+
 /// Returns the pools of each bucket whose list of pools has changed since this node agreed to take
 /// the bucket over. Each pool comes with all its numbers, because the giver may not have sent all
 /// their lockouts.
@@ -306,8 +315,7 @@ fn changed_since_prepared(
 ) -> Vec<(PoolId, Vec<NumberRange>)> {
     let (directory, prepared) = (node.directory(), node.prepared());
     let is_changed = |bucket: &u16| prepared.get(bucket) != Some(&list(&directory, *bucket));
-    let pools = buckets.filter(is_changed).flat_map(|bucket| directory.pools_in(bucket));
-    pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect()
+    pools_in(&directory, buckets.filter(is_changed))
 }
 
 /// Records the current lists of `buckets`, which this node has agreed to take over.
@@ -351,8 +359,7 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
     let own = node.shards().flat_map(|shard| directory.placement().buckets_of(shard));
     // If `cluster-map.json` cannot be read, leaving buckets cannot be handed over and need no hold.
     let own = own.chain(leaving(platform, node).await.unwrap_or_default());
-    let pools = own.filter(is_changed).flat_map(|bucket| directory.pools_in(bucket));
-    let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
+    let pools = pools_in(&directory, own.filter(is_changed));
     let has_served = served.is_some();
     if !has_served && planted(Bug::FirstStartSilent) {
         return;
@@ -436,9 +443,7 @@ pub(crate) async fn hold_stale<P: Platform>(
     buckets: &[u16],
 ) {
     let Some(owners) = node.owners() else { return };
-    let directory = node.directory();
-    let pools = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket));
-    let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
+    let pools = pools_in(&node.directory(), buckets.iter().copied());
     let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: true };
     if hold_pools(platform, node, peers, &pools, rule).await.is_none() {
         return;
@@ -465,9 +470,8 @@ pub(crate) async fn hold<P: Platform>(
     let is_new = |of: &u16| changed.get(of).is_some_and(|list| lists.get(of) != list.as_ref());
     // If `cluster-map.json` cannot be read, leaving buckets cannot be handed over and need no hold.
     let leaving = leaving(platform, node).await.unwrap_or_default().into_iter().filter(is_new);
-    let leaving = leaving.flat_map(|bucket| next.pools_in(bucket));
-    let leaving = leaving.map(|pool| (pool.id(), pool.numbers().to_vec()));
-    let pools: Vec<_> = found.pools.iter().cloned().chain(leaving).collect();
+    let mut pools = found.pools.clone();
+    pools.extend(pools_in(next, leaving));
     let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: false };
     let held_until = hold_pools(platform, node, peers, &pools, rule).await;
     if let Some(left) = held_until.map(|until| until.since(now)).filter(|left| left.0 > 0) {
@@ -518,16 +522,16 @@ async fn leaving<P: Platform>(platform: &P, node: &Node) -> Result<BTreeSet<u16>
 /// Records the node's holds and lists. The owners in `cluster-map.json` may be newer than the
 /// owners in use, because a take-over of buckets is recorded before it takes effect.
 async fn record<P: Platform>(platform: &P, node: &Node, owners: &Owners, what: &str) {
-    let kept = match ServedMap::read(&platform.files(), &node.config.data) {
+    let recorded = match read_served(platform, node) {
         Ok(served) => {
             let (known, leaving) = served.map(|it| (it.owners, it.leaving)).unwrap_or_default();
             let is_present = |known: &Owners| known.version() == owners.version();
             let known = known.filter(|known| is_present(known) && !planted(Bug::TakenOverwritten));
-            keep(platform, node, known.as_ref().unwrap_or(owners), leaving).await
+            write_served(platform, node, known.as_ref().unwrap_or(owners), leaving).await
         }
         Err(error) => Err(error),
     };
-    if let Err(error) = kept {
+    if let Err(error) = recorded {
         tracing::warn!(%error, "{what} could not be recorded: after the next startup, pools may \
             answer with overflow numbers for one lifetime, or hand out locked-out numbers");
     }

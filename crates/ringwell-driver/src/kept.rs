@@ -6,12 +6,23 @@ use crate::node::Node;
 use crate::platform::Platform;
 use crate::store::{FileError, Files, Gaps, Leaving, ServedMap};
 
+/// Reads the record from [`write_served`]; `None` if there is none.
+///
+/// # Errors
+/// [`FileError`]
+pub(crate) fn read_served<P: Platform>(
+    platform: &P,
+    node: &Node,
+) -> Result<Option<ServedMap>, FileError> {
+    ServedMap::read(&platform.files(), &node.config.data)
+}
+
 /// Records durably which buckets this node serves according to `owners`, and which ones are in
 /// transit.
 ///
 /// # Errors
 /// [`FileError`]
-pub async fn keep<P: Platform>(
+pub(crate) async fn write_served<P: Platform>(
     platform: &P,
     node: &Node,
     owners: &Owners,

@@ -25,5 +25,4 @@ pub use self::payload::{
     hold_word, in_time_of, number_word, read_answer, read_hold, read_number,
 };
 pub use self::take::{abandon, adopt, adopt_here, prepare, take};
-pub use crate::kept::keep;
 pub use crate::platform::to_its_end;

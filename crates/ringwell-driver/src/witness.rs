@@ -21,14 +21,14 @@ use crate::Path;
 use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::change::{ChangeError, ask};
-use crate::kept::write_gaps;
+use crate::kept::{read_served, write_gaps, write_served};
 use crate::message::Message;
 use crate::message::{Step, StepResult};
 use crate::moves::{self, to_its_end};
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
-use crate::store::{Identity, SeenJournals, ServedMap};
+use crate::store::{Identity, SeenJournals};
 
 /// The time limit for another node's answer. A node that does not answer while this node starts is
 /// asked again while this node serves.
@@ -309,12 +309,10 @@ async fn settle_now<P: Platform>(
         note_gap(platform, node).await?;
     }
     let Some(owners) = node.owners() else { return Ok(()) };
-    let before =
-        ServedMap::read(&platform.files(), &node.config.data).map_err(|error| error.to_string())?;
+    let before = read_served(platform, node).map_err(|error| error.to_string())?;
     let before = before.filter(|before| before.version == owners.version());
     let leaving = before.map(|before| before.leaving).unwrap_or_default();
-    let kept = moves::keep(platform, node, &owners, leaving).await;
-    kept.map_err(|error| error.to_string())?;
+    write_served(platform, node, &owners, leaving).await.map_err(|error| error.to_string())?;
     if doubtful.is_empty() { Ok(()) } else { rename(platform, node).await }
 }
 

@@ -245,7 +245,7 @@ fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
 }
 
 fn check_shard(node: &Node, shard: u16) -> Result<(), Refused> {
-    if node.shards().any(|own| own == shard) {
+    if node.is_own(shard) {
         return Ok(());
     }
     Err((

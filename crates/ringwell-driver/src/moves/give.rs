@@ -18,7 +18,7 @@ use super::payload::{Adopted, Prepare, Prepared, Take, answer_word, hold_word, n
 use crate::Path;
 use crate::canary::{Bug, planted};
 use crate::change::{ChangeError, ask, known_apart};
-use crate::kept::keep;
+use crate::kept::{read_served, write_served};
 use crate::link::limits::frame_bytes_max;
 use crate::message::Message;
 use crate::message::{Known, Step, StepResult};
@@ -133,7 +133,7 @@ async fn give_up<P: Platform>(
     }
     if !planted(Bug::GivenNotKept) {
         let leaving = leaving.into_iter().map(|(leaving, _)| leaving.clone()).collect();
-        keep(platform, node, &owners, leaving).await?;
+        write_served(platform, node, &owners, leaving).await?;
     }
     // On disk, the buckets are already released, so the remaining steps are repeated until they
     // succeed.
@@ -156,7 +156,7 @@ pub async fn resume<P: Platform>(platform: P, node: Arc<Node>, peers: Peers) {
 /// Tries each interrupted move once. If not all buckets were delivered, returns the reason.
 async fn resume_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Option<String> {
     let _one = node.moves.lock().await;
-    let served = match ServedMap::read(&platform.files(), &node.config.data) {
+    let served = match read_served(platform, node) {
         Ok(served) => served?,
         Err(error) => return Some(error.to_string()),
     };
@@ -186,8 +186,7 @@ fn check<P: Platform>(
     if node.config.journal.replicated.is_some() {
         return Err(MoveError::InLog);
     }
-    let leaving =
-        ServedMap::read(&platform.files(), &node.config.data)?.map(|served| served.leaving);
+    let leaving = read_served(platform, node)?.map(|served| served.leaving);
     if let Some(first) = leaving.iter().flatten().next() {
         return Err(MoveError::Busy(format!("{} to shard {}", first.buckets.len(), first.to)));
     }
@@ -352,7 +351,7 @@ pub async fn abort<P: Platform>(
 ) -> Result<Given, MoveError> {
     let began = platform.moment();
     let _one = node.moves.lock().await;
-    let served = ServedMap::read(&platform.files(), &node.config.data)?;
+    let served = read_served(platform, node)?;
     let owners = node.owners().ok_or(MoveError::NoCluster)?;
     let is_of_file = |served: &ServedMap| served.version == owners.version();
     let leaving = served.filter(is_of_file).and_then(|served| served.leaving.into_iter().next());
@@ -395,7 +394,7 @@ async fn take_back<P: Platform>(
     for (bucket, owner) in &back {
         owners.take(*bucket, *owner);
     }
-    keep(platform, node, &owners, Vec::new()).await?;
+    write_served(platform, node, &owners, Vec::new()).await?;
     use_owners(platform, node, peers, owners).await?;
     node.forget_claimed(&leaving.buckets);
     tracing::info!(shard, buckets = back.len(), "buckets in transit were taken back");
@@ -407,7 +406,7 @@ async fn take_back<P: Platform>(
 async fn delivered<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let _one = node.changes.lock().await;
     let owners = node.owners().ok_or("this server is not a node of a cluster")?;
-    keep(platform, node, &owners, Vec::new()).await.map_err(|error| error.to_string())
+    write_served(platform, node, &owners, Vec::new()).await.map_err(|error| error.to_string())
 }
 
 /// Posts a request to the node of `shard`.

@@ -17,12 +17,12 @@ use super::payload::OwnersCopy;
 use crate::Path;
 use crate::arrivals;
 use crate::canary::{Bug, planted};
-use crate::kept::keep;
+use crate::kept::{read_served, write_served};
 use crate::membership::Membership;
 use crate::node::{Node, Phase};
 use crate::platform::{Platform, to_its_end};
 use crate::queue::Peers;
-use crate::store::{FileError, ServedMap};
+use crate::store::FileError;
 
 /// The time limit for an exchange of copies of the owners with another node. A node that does not
 /// answer within this time gets the owners later, when it sends rows that are refused.
@@ -233,7 +233,7 @@ async fn record<P: Platform>(
     is_own: impl Fn(u16) -> bool,
 ) -> Result<(), FileError> {
     let Some(owners) = node.owners() else { return Ok(()) };
-    let served = ServedMap::read(&platform.files(), &node.config.data)?;
+    let served = read_served(platform, node)?;
     let (known, leaving) = served.map(|it| (it.owners, it.leaving)).unwrap_or_default();
     let is_present = |known: &Owners| known.version() == owners.version();
     let mut known = known.filter(is_present).unwrap_or_else(|| owners.clone());
@@ -242,5 +242,5 @@ async fn record<P: Platform>(
     } else {
         known.learn(&received.owners, is_own);
     }
-    keep(platform, node, &known, leaving).await
+    write_served(platform, node, &known, leaving).await
 }

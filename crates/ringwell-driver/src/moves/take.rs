@@ -4,24 +4,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ringwell_core::{Millis, PoolId, Retired, Slot};
-use ringwell_directory::Owner;
+use ringwell_directory::{Owner, Owners};
 use ringwell_engine::Engine;
-use tokio::sync::oneshot;
+use tokio::sync::{MutexGuard, oneshot};
 
 use super::owners::{digest, use_owners};
 use super::payload::{Adopted, Prepare, Take, in_time_of, read_answer, read_hold, read_number};
 use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::change;
-use crate::kept::keep;
-use crate::kept::write_gaps;
+use crate::kept::{read_served, write_gaps, write_served};
 use crate::message::Message;
 use crate::node::{JournalState, Node, Phase};
-use crate::platform::Platform;
-use crate::platform::to_its_end;
+use crate::platform::{Platform, to_its_end};
 use crate::queue::Peers;
 use crate::shard::Shard;
-use crate::store::{Gaps, ServedMap};
+use crate::store::Gaps;
 
 /// Checks whether this node can take the buckets in `wanted`.
 ///
@@ -168,15 +166,10 @@ pub async fn take<P: Platform>(
     peers: &Peers,
     take: Take,
 ) -> Result<(), String> {
-    let (platform, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
+    let (at, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
+    let work = async move { take_now(&at, &node, &peers, &take).await };
     // Runs to completion even if the giver stops waiting or ends.
-    let taken =
-        to_its_end(
-            &platform.clone(),
-            async move { take_now(&platform, &node, &peers, &take).await },
-        )
-        .await;
-    taken.unwrap_or_else(|| Err("the node is stopping".to_owned()))
+    to_its_end(platform, work).await.ok_or("the node is stopping")?
 }
 
 /// Applies the giver's holds of whole buckets. These holds also cover pools that are added later.
@@ -206,15 +199,7 @@ async fn take_now<P: Platform>(
     peers: &Peers,
     take: &Take,
 ) -> Result<(), String> {
-    if node.phase() != Phase::Serving {
-        // Holds that result from a new cluster file are not recorded until the node serves.
-        return Err("the node is starting or stopping".to_owned());
-    }
-    let _one = node.changes.lock().await;
-    let mut owners = node.owners().ok_or("that server is not a node of a cluster")?;
-    if owners.version() != take.version {
-        return Err("the cluster files differ".to_owned());
-    }
+    let (_one, mut owners) = owners_to_change(node, take).await?;
     node.check_newest(owners.version())?;
     if let Some((bucket, _)) = take.buckets.iter().find(|(_, owner)| !node.is_own(owner.shard)) {
         return Err(format!("bucket {bucket} is meant for a shard of another node"));
@@ -247,13 +232,7 @@ async fn take_now<P: Platform>(
         gaps.merge(&Gaps::from(take.gaps.clone()));
         write_gaps(platform, node, gaps).await?;
     }
-    let leaving = match ServedMap::read(&platform.files(), &node.config.data) {
-        Ok(served) => served.map(|served| served.leaving).unwrap_or_default(),
-        Err(error) => return Err(error.to_string()),
-    };
-    keep(platform, node, &owners, leaving).await.map_err(|error| error.to_string())?;
-    use_owners(platform, node, peers, owners).await.map_err(|error| error.to_string())?;
-    node.unprepare(take.buckets.iter().map(|(bucket, _)| *bucket));
+    change_owners(platform, node, peers, owners, take).await?;
     tracing::info!(buckets = taken, "buckets have arrived with their lockouts");
     Ok(())
 }
@@ -269,14 +248,9 @@ pub async fn abandon<P: Platform>(
     peers: &Peers,
     back: Take,
 ) -> Result<(), String> {
-    let (platform, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
-    let abandoned =
-        to_its_end(
-            &platform.clone(),
-            async move { abandon_now(&platform, &node, &peers, &back).await },
-        )
-        .await;
-    abandoned.unwrap_or_else(|| Err("the node is stopping".to_owned()))
+    let (at, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
+    let work = async move { abandon_now(&at, &node, &peers, &back).await };
+    to_its_end(platform, work).await.ok_or("the node is stopping")?
 }
 
 async fn abandon_now<P: Platform>(
@@ -285,14 +259,7 @@ async fn abandon_now<P: Platform>(
     peers: &Peers,
     back: &Take,
 ) -> Result<(), String> {
-    if node.phase() != Phase::Serving {
-        return Err("the node is starting or stopping".to_owned());
-    }
-    let _one = node.changes.lock().await;
-    let mut owners = node.owners().ok_or("that server is not a node of a cluster")?;
-    if owners.version() != back.version {
-        return Err("the cluster files differ".to_owned());
-    }
+    let (_one, mut owners) = owners_to_change(node, back).await?;
     let abandoned = node.abandoned();
     let is_known = |bucket: u16, owner: &Owner| {
         planted(Bug::BackWithoutState) || abandoned.get(&bucket) == Some(owner)
@@ -315,12 +282,39 @@ async fn abandon_now<P: Platform>(
         return Ok(());
     }
     node.add_abandoned(&back.buckets);
-    let served =
-        ServedMap::read(&platform.files(), &node.config.data).map_err(|error| error.to_string())?;
+    change_owners(platform, node, peers, owners, back).await
+}
+
+/// Returns the owners, locked, if this node can change them for `moved`.
+async fn owners_to_change<'a>(
+    node: &'a Node,
+    moved: &Take,
+) -> Result<(MutexGuard<'a, ()>, Owners), String> {
+    if node.phase() != Phase::Serving {
+        // Holds that result from a new cluster file are not recorded until the node serves.
+        return Err("the node is starting or stopping".to_owned());
+    }
+    let one = node.changes.lock().await;
+    let owners = node.owners().ok_or("that server is not a node of a cluster")?;
+    if owners.version() != moved.version {
+        return Err("the cluster files differ".to_owned());
+    }
+    Ok((one, owners))
+}
+
+/// Records the `owners`, and then uses them: the move of the buckets in `moved` has ended.
+async fn change_owners<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    owners: Owners,
+    moved: &Take,
+) -> Result<(), String> {
+    let served = read_served(platform, node).map_err(|error| error.to_string())?;
     let leaving = served.map(|served| served.leaving).unwrap_or_default();
-    keep(platform, node, &owners, leaving).await.map_err(|error| error.to_string())?;
+    write_served(platform, node, &owners, leaving).await.map_err(|error| error.to_string())?;
     use_owners(platform, node, peers, owners).await.map_err(|error| error.to_string())?;
-    node.unprepare(back.buckets.iter().map(|(bucket, _)| *bucket));
+    node.unprepare(moved.buckets.iter().map(|(bucket, _)| *bucket));
     Ok(())
 }
 
