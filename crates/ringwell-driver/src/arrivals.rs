@@ -21,7 +21,6 @@ use crate::canary::{Bug, planted};
 use crate::kept::{read_served, write_served};
 use crate::lifetimes::Lifetimes;
 use crate::lists::list;
-use crate::membership::Membership;
 use crate::message::{Message, Step, StepResult};
 use crate::node::{Node, Phase};
 use crate::platform::{Moment, Path, Platform};
@@ -56,17 +55,6 @@ impl Elsewhere {
     }
 }
 
-/// Returns one shard of each other node.
-fn others(node: &Node) -> Vec<u16> {
-    let membership = node.membership.iter();
-    membership.flat_map(Membership::first_shards_of_others).collect()
-}
-
-/// Whether the cluster has other nodes.
-pub(crate) fn has_others(node: &Node) -> bool {
-    !others(node).is_empty()
-}
-
 /// Asks the other nodes how long lockouts that began under earlier lists of pools may still run.
 /// Returns the longest time that a node reports.
 pub(crate) async fn earlier_elsewhere<P: Platform>(
@@ -76,7 +64,7 @@ pub(crate) async fn earlier_elsewhere<P: Platform>(
 ) -> Millis {
     let body = Bytes::from(serde_json::to_vec(&Wanted { pools: Vec::new() }).unwrap_or_default());
     let until = platform.moment() + PATIENCE;
-    let asked: Vec<_> = others(node).into_iter().map(|to| post(peers, to, &body)).collect();
+    let asked: Vec<_> = node.others().into_iter().map(|to| post(peers, to, &body)).collect();
     let mut earlier = Millis::ZERO;
     for answer in asked {
         let answer = read(platform, answer, until).await;
@@ -332,7 +320,7 @@ pub(crate) async fn hold_taken<P: Platform>(
     buckets: impl Iterator<Item = u16>,
 ) {
     let pools = changed_since_prepared(node, buckets);
-    let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: true };
+    let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted: true };
     hold_pools(platform, node, peers, &pools, rule).await;
 }
 
@@ -348,7 +336,7 @@ pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
 /// numbers from pools of other nodes. If nothing has been served from this data directory yet,
 /// unreachable nodes cause no hold, because they may not have started yet.
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
-    if others(node).is_empty() || planted(Bug::ListsForgotten) {
+    if node.others().is_empty() || planted(Bug::ListsForgotten) {
         return;
     }
     let directory = node.directory();
@@ -364,7 +352,7 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
     if !has_served && planted(Bug::FirstStartSilent) {
         return;
     }
-    let rule = Rule { nodes: others(node), counts_silent: has_served, are_doubted: has_served };
+    let rule = Rule { nodes: node.others(), counts_silent: has_served, are_doubted: has_served };
     if hold_pools(platform, node, peers, &pools, rule).await.is_none() {
         return;
     }
@@ -398,9 +386,9 @@ pub(crate) async fn confirm<P: Platform>(
     let directory = node.directory();
     let whole = directory.pools_of(shard).map(|pool| (pool.id(), pool.numbers().to_vec()));
     let whole: Vec<_> = whole.collect();
-    let mut nodes = others(node);
+    let mut nodes = node.others();
     let left = ask_others(platform, &mut nodes, peers, &whole, false).await;
-    let is_unknown = nodes.len() < others(node).len() && !planted(Bug::ConflictForgotten);
+    let is_unknown = nodes.len() < node.others().len() && !planted(Bug::ConflictForgotten);
     let (mut elsewhere, mut unknown, mut pools) = (BTreeSet::new(), Vec::new(), Vec::new());
     for ((pool, numbers), Elsewhere { left, .. }) in whole.into_iter().zip(left) {
         if left.is_none() {
@@ -423,7 +411,7 @@ pub(crate) async fn confirm<P: Platform>(
     }
     let rule = Rule { nodes, counts_silent: false, are_doubted: false };
     let held = hold_pools(platform, node, peers, &pools, rule).await;
-    let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: false };
+    let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted: false };
     let unknown = hold_pools(platform, node, peers, &unknown, rule).await;
     if held.max(unknown).is_some() {
         // A missing result is ignored: a shard that has ended hands out no numbers.
@@ -444,7 +432,7 @@ pub(crate) async fn hold_stale<P: Platform>(
 ) {
     let Some(owners) = node.owners() else { return };
     let pools = pools_in(&node.directory(), buckets.iter().copied());
-    let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: true };
+    let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted: true };
     if hold_pools(platform, node, peers, &pools, rule).await.is_none() {
         return;
     }
@@ -472,7 +460,7 @@ pub(crate) async fn hold<P: Platform>(
     let leaving = leaving(platform, node).await.unwrap_or_default().into_iter().filter(is_new);
     let mut pools = found.pools.clone();
     pools.extend(pools_in(next, leaving));
-    let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: false };
+    let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted: false };
     let held_until = hold_pools(platform, node, peers, &pools, rule).await;
     if let Some(left) = held_until.map(|until| until.since(now)).filter(|left| left.0 > 0) {
         tracing::warn!(

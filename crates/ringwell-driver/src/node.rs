@@ -368,6 +368,11 @@ impl Node {
         *write(&self.owners) = Some(owners);
     }
 
+    /// Returns one shard of each other node of the cluster.
+    pub(crate) fn others(&self) -> Vec<u16> {
+        self.membership.iter().flat_map(Membership::first_shards_of_others).collect()
+    }
+
     /// Whether `shard` belongs to this node.
     #[must_use]
     pub fn is_own(&self, shard: u16) -> bool {

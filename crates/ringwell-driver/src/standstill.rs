@@ -49,7 +49,7 @@ struct Conflict {
 /// Confirms the shard's pools each time that the shard has been suspended, until the shard ends. If
 /// there are no other nodes, there is nothing to confirm.
 pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
-    if !arrivals::has_others(&shard.node) || planted(Bug::StandstillIgnored) {
+    if shard.node.others().is_empty() || planted(Bug::StandstillIgnored) {
         return;
     }
     let mut confirmed = shard.now();

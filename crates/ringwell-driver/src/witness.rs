@@ -237,8 +237,7 @@ pub async fn end<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
 /// Returns one shard of each node that records this node's journals. A node without journals has
 /// nothing to lose, so no node records it.
 fn others(node: &Node) -> Vec<u16> {
-    let membership = node.membership.as_ref().filter(|_| node.answers_wait());
-    membership.iter().flat_map(|member| member.first_shards_of_others()).collect()
+    if node.answers_wait() { node.others() } else { Vec::new() }
 }
 
 /// Asks the node of shard `other` for its records of this node's journals. Returns the shards for

@@ -18,7 +18,6 @@ use crate::Path;
 use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::kept::{read_served, write_served};
-use crate::membership::Membership;
 use crate::node::{Node, Phase};
 use crate::platform::{Platform, to_its_end};
 use crate::queue::Peers;
@@ -36,7 +35,7 @@ const HOLD_PATIENCE: Duration = Duration::from_secs(5);
 /// Exchanges copies of the owners with every other node. If a node cannot be reached, it gets the
 /// owners later.
 pub fn announce_owners<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) {
-    for shard in others(node) {
+    for shard in node.others() {
         let (platform, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
         platform.clone().spawn(async move {
             learn_from(&platform, &node, &peers, shard).await;
@@ -65,7 +64,7 @@ async fn ask_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) ->
         return Vec::new();
     }
     let mut asked = Vec::new();
-    for shard in others(node) {
+    for shard in node.others() {
         let (at, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
         let learnt = async move { learn_from(&at, &node, &peers, shard).await };
         asked.push((shard, platform.task(learnt)));
@@ -77,12 +76,6 @@ async fn ask_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) ->
         }
     }
     away
-}
-
-/// Returns one shard of every other node.
-fn others(node: &Node) -> Vec<u16> {
-    let membership = node.membership.iter();
-    membership.flat_map(Membership::first_shards_of_others).collect()
 }
 
 /// Exchanges copies of the owners with the node of `shard`, and returns whether this node learnt
