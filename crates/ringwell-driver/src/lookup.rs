@@ -77,8 +77,8 @@ pub async fn look_up<P: Platform>(
     past.is_doubted = is_doubted || !is_in_rotation;
     // This shard may have received the number but have no record of it, because its data was lost
     // or was restored from an earlier copy. So the gaps in its history matter if it owns the number
-    // or if other nodes report that it does. If the number is currently in no pool, any shard may
-    // have had it.
+    // or if other nodes report that it does. Another shard's lockout proves nothing then: it may
+    // have been ended here. If the number is currently in no pool, any shard may have had it.
     let directory = shard.directory();
     let pool = directory.pool_by_number(number);
     let owner = pool.and_then(|pool| directory.lookup(pool)).map(Entry::shard);

@@ -196,6 +196,38 @@ pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
     });
 }
 
+/// Node b took the buckets of node a, and then lost its data. It may have ended the lockout on
+/// request and handed the number out again, although node a knows only of the lockout.
+#[test]
+fn a_lockout_that_the_owner_may_have_ended_names_no_visitor() {
+    let platform = Virtual::default();
+    let moved = Pair::new(&platform);
+    let pairs = [false, true].map(|is_own| (is_own, Pair::new(&platform)));
+    platform.run(async {
+        give(&moved, 2).await.unwrap();
+        let owners = || moves::copy_owners(&moved.a.node, Vec::new()).unwrap();
+        for (is_own, Pair { a, b, .. }) in &pairs {
+            let number = *hand_out(a, 0, 1).values().next().unwrap();
+            let began = Millis(wall(&platform) + 10);
+            platform.sleep_until(platform.moment() + Duration::from_millis(LIFETIME.0 / 2)).await;
+            let at = wall(&platform);
+            let mut gaps = Gaps::default();
+            gaps.add(began, Millis(at));
+            moves::learn(&platform, &a.node, &a.peers, owners()).await;
+            assert!(ask(a, number, at).await.past.held.is_some());
+            b.node.set_gaps(gaps);
+            if *is_own {
+                // Only the journal was lost.
+                b.shard(2).use_directory(moved.b.node.directory());
+            } else {
+                moves::learn(&platform, &b.node, &b.peers, owners()).await;
+            }
+            let lost = ask(a, number, at).await.past;
+            assert_eq!((lost.held, lost.missing), (None, Some(Missing::NotKept)), "{is_own}");
+        }
+    });
+}
+
 /// While its pools were held, node b could not know whether its own allocations were the newest, so
 /// it did not send them when the pools went back to node a. Only node b can name their visitors.
 #[test]
