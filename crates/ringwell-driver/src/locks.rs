@@ -1,5 +1,5 @@
-//! Acquires locks even if a thread has panicked while it held them. This is safe because each change
-//! under these locks leaves the data consistent.
+//! Acquires locks even if a thread has panicked while it held them. This is safe because each
+//! change under these locks leaves the data consistent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

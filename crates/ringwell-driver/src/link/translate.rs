@@ -178,6 +178,7 @@ pub(super) struct NoHolderJson {
     /// An answer with this member names a holder. If a newer release has added a member to it, it
     /// must not be read as an answer without a holder.
     #[serde(default, skip_serializing, deserialize_with = "refuse")]
+    #[expect(dead_code, reason = "only its absence matters")]
     allocated_at: (),
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<MissingJson>,
