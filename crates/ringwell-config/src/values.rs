@@ -202,6 +202,9 @@ pub(crate) fn format_seconds(millis: Millis) -> String {
 }
 
 /// Reads a count of bytes such as `65536`, `64KiB`, `64MiB` or `8GiB`.
+///
+/// # Errors
+/// [`ValueError`] if `text` is invalid.
 pub fn parse_size(text: &str) -> Result<u64, ValueError> {
     let fault = || {
         ValueError::new("must be a size in bytes, KiB, MiB, GiB or TiB")
