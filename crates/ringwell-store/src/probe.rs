@@ -18,7 +18,7 @@ use crate::{FileFault, Location, Schema, StoreError};
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// The time limit for reading all pools.
-const POOLS_MAX: Duration = Duration::from_secs(60);
+const POOLS_MAX: Duration = Duration::from_mins(1);
 
 /// The longest SQLite file that is read, in bytes. Reading a longer one takes too long.
 const FILE_MAX: u64 = 1 << 30;
