@@ -148,13 +148,13 @@ impl Reserved {
     /// Listens at the address. If another process listens there by now, waits until it ends.
     /// `place` is as for [`cannot_listen`].
     pub(crate) async fn listen(self, place: (&str, &str)) -> Listener {
-        let mut listened = match self.socket {
+        let mut bound = match self.socket {
             Some(socket) => socket.listen(BACKLOG).map(Listener::Tcp),
             None => Listener::bind(&self.address).await,
         };
         let mut is_first = true;
         loop {
-            let error = match listened {
+            let error = match bound {
                 Ok(listener) => return listener,
                 Err(error) => error,
             };
@@ -164,7 +164,7 @@ impl Reserved {
             }
             is_first = false;
             tokio::time::sleep(Duration::from_secs(1)).await;
-            listened = Listener::bind(&self.address).await;
+            bound = Listener::bind(&self.address).await;
         }
     }
 }

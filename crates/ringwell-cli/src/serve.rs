@@ -96,11 +96,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => directory,
         Some(member) => directory.placed(member.cluster().placement().clone()),
     };
-    let endless = pools_in_file(&config, &directory)
-        .map(|pools| endless_unknown_numbers(&config, pools))
-        .unwrap_or_default();
-    if !endless.is_empty() {
-        return Ok(show(&endless));
+    if let Some(pools) = pools_in_file(&config, &directory)
+        && let faults = endless_unknown_numbers(&config, pools)
+        && !faults.is_empty()
+    {
+        return Ok(show(&faults));
     }
     if args.check {
         return checked(&config, &directory, member.as_ref());
@@ -111,17 +111,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     prepare(&config.data, args.restored)?;
     warn(warn_of_cluster(&config, member.as_ref()));
     warn(warnings(&config, &directory, Some(&directory)));
-    let hashes = config.management.token_sha256.clone();
-    let lookup_hashes = config.management.lookup_sha256.clone();
     let running = Arc::<OnceLock<Arc<Running>>>::default();
-    let calls = Arc::clone(&running);
     let check = Some(check_of(args.config.clone(), flags.clone()));
-    let reload = move || {
-        let (config, directory) = read_again(&args.config, flags.clone(), calls.get())?;
-        hashes.replace(&config.management.token_sha256.current());
-        lookup_hashes.replace(&config.management.lookup_sha256.current());
-        Ok((directory, config.sites))
-    };
+    let mut reload = reload_of((args.config, flags), &config, Arc::clone(&running));
     let (loads, tokens, mut thread) = (SharedLoads::default(), DatabaseTokens::default(), None);
     let dashboard = Dashboard::new(loads.clone());
     let mut directories = Directories { signals, check, ..Directories::default() };
@@ -140,6 +132,23 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     serve(config, directory, member, directories, (dashboard, tokens, thread), &running)
         .map(|()| ExitCode::SUCCESS)
+}
+
+/// Returns a function that reads the file again, with the pools and web sites in it, and replaces
+/// the tokens of `config`.
+fn reload_of(
+    (path, flags): (PathBuf, Overrides),
+    config: &Config,
+    calls: Arc<OnceLock<Arc<Running>>>,
+) -> impl FnMut() -> Result<(Directory, Vec<Site>), Vec<Fault>> + Send + use<> {
+    let hashes = config.management.token_sha256.clone();
+    let lookup_hashes = config.management.lookup_sha256.clone();
+    move || {
+        let (config, directory) = read_again(&path, flags.clone(), calls.get())?;
+        hashes.replace(&config.management.token_sha256.current());
+        lookup_hashes.replace(&config.management.lookup_sha256.current());
+        Ok((directory, config.sites))
+    }
 }
 
 /// Returns a function that reads the configuration again, and returns its errors.

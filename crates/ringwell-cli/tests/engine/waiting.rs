@@ -23,18 +23,19 @@ fn start(mut command: Command, text: &str) -> (Child, String) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut calls = None;
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    loop {
-        let line = log.next().expect("the process has ended");
-        let fields: Value = serde_json::from_str(&line).expect(&line);
+    for line in log.by_ref() {
+        let fields: Value = serde_json::from_str(&line).unwrap();
         if fields["message"] == "calls" {
             calls = fields["address"].as_str().map(str::to_owned);
         }
         if line.contains(text) {
-            // The rest of the log is read, so that the process can write it.
-            std::thread::spawn(move || log.for_each(drop));
-            return (child, calls.unwrap());
+            break;
         }
     }
+    assert!(child.try_wait().unwrap().is_none(), "the process has ended");
+    // The rest of the log is read, so that the process can write it.
+    std::thread::spawn(move || log.for_each(drop));
+    (child, calls.unwrap())
 }
 
 /// Checks that the process refuses calls, and that the signal ends it without an error.
