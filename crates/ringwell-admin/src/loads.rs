@@ -197,14 +197,16 @@ impl Trail {
     fn add(&mut self, now: Millis, seen: PoolAsked) {
         let before = self.seen;
         let allocated = more(before.allocated, seen.allocated);
-        let exhausted = more(before.exhausted, seen.exhausted);
+        let refused = more(before.exhausted, seen.exhausted);
+        // Rows that a held pool refused need numbers, but do not show that it has too few.
+        let exhausted = if before.is_held || seen.is_held { 0 } else { refused };
         // The counters restart together.
         let has_restarted = fell(before.allocated, seen.allocated);
         let lengthened = seen.lengthened - if has_restarted { 0 } else { before.lengthened };
         self.seen = seen;
         self.newest = Mark {
             at: now.max(self.newest.at),
-            asked: self.newest.asked + allocated + exhausted,
+            asked: self.newest.asked + allocated + refused,
             exhausted: self.newest.exhausted + exhausted,
             lengthened: self.newest.lengthened + lengthened,
         };

@@ -174,6 +174,15 @@ impl Shard {
         self.pools[pool as usize].lifetime
     }
 
+    /// The end of the pool's hold. Until then, no row gets a new number of this pool.
+    ///
+    /// # Panics
+    /// Panics like [`Self::pool_id`].
+    #[must_use]
+    pub fn held_until(&self, pool: u32) -> Millis {
+        self.pools[pool as usize].held_until
+    }
+
     /// The slot that the next allocation from `pool` almost always reads first, for prefetching. If
     /// an `Order` has replaced the pool's ring, the allocation may read another slot first. Does
     /// not read the slot's memory.

@@ -117,6 +117,8 @@ pub struct PoolAsked {
     /// The milliseconds by which keep-alives have lengthened lockouts, minus those by which
     /// releases have shortened lockouts. Not modulo 2^32.
     pub lengthened: i64,
+    /// Whether the pool is held, so that every row counts as one of `exhausted`.
+    pub is_held: bool,
 }
 
 /// Answers a query on the shard's thread; `now` is the engine's time.
@@ -127,7 +129,8 @@ pub fn answer(shard: u16, engine: &Engine, now: Millis, stats: &Stats, query: Po
             let _ = reply.send(state(engine, now, shard, place));
         }
         PoolQuery::Asked { places, reply } => {
-            let _ = reply.send(places.into_iter().filter_map(|at| asked(engine, at)).collect());
+            let _ =
+                reply.send(places.into_iter().filter_map(|at| asked(engine, now, at)).collect());
         }
         PoolQuery::Unused { place, since, reply } => {
             let _ = reply.send(unused(engine, place, since));
@@ -157,7 +160,7 @@ fn state(engine: &Engine, now: Millis, shard: u16, (index, pool): PoolSlot) -> O
     Some(PoolState { pool, shard, numbers, locked, next_free, allocated, exhausted })
 }
 
-fn asked(engine: &Engine, (index, pool): PoolSlot) -> Option<PoolAsked> {
+fn asked(engine: &Engine, now: Millis, (index, pool): PoolSlot) -> Option<PoolAsked> {
     let rules = engine.shard();
     if !rules.is_pool(index, pool) {
         return None;
@@ -165,7 +168,8 @@ fn asked(engine: &Engine, (index, pool): PoolSlot) -> Option<PoolAsked> {
     let PoolCounts { allocated, exhausted, lengthened } = rules.counts(index);
     let lifetime = lifetime(rules.lifetime(index));
     let numbers = small(rules.pool_slots(index).len());
-    Some(PoolAsked { pool, numbers, lifetime, allocated, exhausted, lengthened })
+    let is_held = rules.held_until(index) > now;
+    Some(PoolAsked { pool, numbers, lifetime, allocated, exhausted, lengthened, is_held })
 }
 
 /// Returns the numbers that no visitor has held since `since`; consecutive numbers form one range.

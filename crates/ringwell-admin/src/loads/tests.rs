@@ -10,7 +10,8 @@ fn asked(numbers: u32, allocated: u32, exhausted: u32) -> PoolAsked {
 }
 
 fn kept(numbers: u32, allocated: u32, exhausted: u32, lengthened: i64) -> PoolAsked {
-    PoolAsked { pool: POOL, numbers, lifetime: LIFETIME, allocated, exhausted, lengthened }
+    let (lifetime, is_held) = (LIFETIME, false);
+    PoolAsked { pool: POOL, numbers, lifetime, allocated, exhausted, lengthened, is_held }
 }
 
 /// Simulates `steps` steps, beginning with step `from`, with `rate` allocations in each step.
@@ -94,6 +95,25 @@ fn a_pool_is_busy_when_its_rows_overflow_or_would() {
     assert_eq!(loads.busy(0.01), [], "nothing has been asked since");
     // If rows arrive together, some overflow even though the load is small.
     loads.take(Millis(START.0 + 401 * STEP.0), &[asked(100, counted + 2, 1)]);
+    assert_eq!(loads.busy(0.01), [POOL]);
+}
+
+#[test]
+fn rows_that_a_held_pool_refuses_are_demand_but_do_not_make_it_too_small() {
+    let mut loads = Loads::default();
+    let held = |exhausted| PoolAsked { is_held: true, ..asked(1_000, 0, exhausted) };
+    for step in 0..360 {
+        loads.take(Millis(START.0 + u64::from(step) * STEP.0), &[held(step)]);
+        assert!(loads.busy(0.01).is_empty(), "the hold ends by itself");
+    }
+    let load = loads.of(POOL).unwrap();
+    assert_eq!(load.exhausted, 0);
+    assert!((load.load - 180.0).abs() < 0.5, "{load:?}");
+    // The rows between the last reading and the end of the hold.
+    let at = Millis(START.0 + 360 * STEP.0);
+    loads.take(at, &[asked(1_000, 0, 360)]);
+    assert!(loads.busy(0.01).is_empty());
+    loads.take(at + STEP, &[asked(1_000, 0, 361)]);
     assert_eq!(loads.busy(0.01), [POOL]);
 }
 
