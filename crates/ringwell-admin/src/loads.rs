@@ -4,8 +4,9 @@
 //! If each lockout lasts one lifetime, the load equals the number of rows within the last lifetime
 //! that needed a new number, even if traffic varies. Keep-alives lengthen lockouts, and releases
 //! shorten them: the load is the time for which numbers are locked out, divided by the time in
-//! which this was counted. Each row that found no number counts like a mean allocation. To count
-//! the rows, each pool's counts at a few earlier times are kept; they are called marks. The caller
+//! which this was counted. A visitor who found no number counts like a mean allocation. Such a
+//! visitor repeats rows as often, on average, as other visitors keep their numbers. To count the
+//! rows, each pool's counts at a few earlier times are kept; they are called marks. The caller
 //! passes the current time. Invariant: the number of a pool's marks is limited, whatever the pool's
 //! lifetime.
 
@@ -74,8 +75,11 @@ struct Trail {
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: Millis,
-    asked: u64,
+    allocated: u64,
+    /// Rows that got no number, including those while the pool was held.
+    refused: u64,
     exhausted: u64,
+    kept: u64,
     /// The milliseconds that keep-alives and releases have added to lockouts.
     lengthened: i64,
 }
@@ -187,9 +191,15 @@ impl Outlook<'_> {
     }
 }
 
+impl Mark {
+    const fn asked(&self) -> u64 {
+        self.allocated + self.refused
+    }
+}
+
 impl Trail {
     fn new(now: Millis, seen: PoolAsked) -> Self {
-        let mark = Mark { at: now, asked: 0, exhausted: 0, lengthened: 0 };
+        let mark = Mark { at: now, allocated: 0, refused: 0, exhausted: 0, kept: 0, lengthened: 0 };
         let (marks, hour) = (VecDeque::from([mark]), (hour_of(now), 0.0, 0));
         Self { seen, marks, newest: mark, decided: mark, hour, means: VecDeque::new() }
     }
@@ -206,8 +216,10 @@ impl Trail {
         self.seen = seen;
         self.newest = Mark {
             at: now.max(self.newest.at),
-            asked: self.newest.asked + allocated + refused,
+            allocated: self.newest.allocated + allocated,
+            refused: self.newest.refused + refused,
             exhausted: self.newest.exhausted + exhausted,
+            kept: self.newest.kept + more(before.kept, seen.kept),
             lengthened: self.newest.lengthened + lengthened,
         };
         self.mark();
@@ -233,7 +245,12 @@ impl Trail {
     }
 
     fn mean(&mut self) {
-        let Some((load, _)) = self.present() else { return };
+        let Some((load, over)) = self.present() else { return };
+        // Until the first lockouts have ended, it is not known how many are released early, and few
+        // rows would count for a whole hour.
+        if over < self.seen.lifetime.min(HOUR) {
+            return;
+        }
         let (start, sum, count) = self.hour;
         let now = hour_of(self.newest.at);
         if start == now {
@@ -254,17 +271,26 @@ impl Trail {
         if over == Millis::ZERO {
             return None;
         }
-        let asked = float(self.newest.asked - first.asked);
-        let exhausted = float(self.newest.exhausted - first.exhausted);
+        let lifetime = float(self.seen.lifetime.0);
+        let allocated = float(self.newest.allocated - first.allocated);
         let lengthened = signed(self.newest.lengthened - first.lengthened);
-        let locked = asked * float(self.seen.lifetime.0) + lengthened + exhausted * self.longer();
+        let refused = self.visitors(self.newest.refused - first.refused);
+        let refused = refused * (lifetime + self.longer());
+        let locked = allocated * lifetime + lengthened + refused;
         Some((locked.max(0.0) / float(over.0), over))
+    }
+
+    /// The count of visitors whose requests, with repeats, were `refused` rows.
+    fn visitors(&self, refused: u64) -> f64 {
+        let Mark { allocated, kept, .. } = self.newest;
+        let repeats = if allocated == 0 { 0.0 } else { float(kept) / float(allocated) };
+        float(refused) / (1.0 + repeats)
     }
 
     /// The mean time in milliseconds by which keep-alives and releases change a lockout. Computed
     /// from all counts, because a lifetime in which few numbers were handed out says little.
     fn longer(&self) -> f64 {
-        match self.newest.asked - self.newest.exhausted {
+        match self.newest.allocated {
             0 => 0.0,
             allocated => signed(self.newest.lengthened) / float(allocated),
         }
@@ -276,13 +302,17 @@ impl Trail {
         let (_, sum, count) = self.hour;
         let means = self.means.iter().rev().take(DAY - 1).copied().chain(mean(sum, count));
         let lockout = float(self.seen.lifetime.0) + self.longer();
+        let exhausted = self.visitors(self.newest.exhausted - first.exhausted);
+        let visitors = float(self.newest.allocated - first.allocated)
+            + self.visitors(self.newest.refused - first.refused);
         Some(PoolLoad {
             numbers: self.seen.numbers,
             lifetime: self.seen.lifetime,
             lockout: Duration::from_secs_f64(lockout.max(1.0) / 1000.0),
             over,
-            asked: self.newest.asked - first.asked,
+            asked: self.newest.asked() - first.asked(),
             exhausted: self.newest.exhausted - first.exhausted,
+            overflow: if visitors > 0.0 { exhausted / visitors } else { 0.0 },
             load,
             busiest: means.map(f64::from).fold(0.0, f64::max),
         })
@@ -290,7 +320,7 @@ impl Trail {
 
     fn is_busy(&mut self, most: f64) -> bool {
         let before = std::mem::replace(&mut self.decided, self.newest);
-        let asked = self.newest.asked - before.asked;
+        let asked = self.newest.asked() - before.asked();
         let exhausted = self.newest.exhausted - before.exhausted;
         if asked == 0 {
             return false;

@@ -75,6 +75,10 @@ pub struct PoolLoad {
     pub asked: u64,
     /// The count of rows in the period `over` for which every number was locked out.
     pub exhausted: u64,
+    /// The share of visitors in the period `over` for whom every number was locked out. Of the rows
+    /// that such visitors repeat, only as many count as one visitor as with keep-alives of visitors
+    /// who have a number.
+    pub overflow: f64,
     /// The mean count of numbers that would be locked out if the pool never ran out: the count of
     /// rows in one lifetime, at the rate measured in `over`, plus the numbers that keep-alives kept
     /// locked out for longer.

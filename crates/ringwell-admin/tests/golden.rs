@@ -40,9 +40,19 @@ impl RunningServer for Quiet {
 
     fn load(&self, _pool: PoolId) -> Option<PoolLoad> {
         let (lifetime, over) = (Millis(1_800_000), Millis(3_600_000));
-        let (asked, exhausted, load, busiest) = (16, 4, 8.0, 8.0);
+        let (asked, exhausted, overflow, load, busiest) = (16, 4, 0.25, 8.0, 8.0);
         let lockout = Duration::from_millis(lifetime.0);
-        Some(PoolLoad { numbers: 1, lifetime, lockout, over, asked, exhausted, load, busiest })
+        Some(PoolLoad {
+            numbers: 1,
+            lifetime,
+            lockout,
+            over,
+            asked,
+            exhausted,
+            overflow,
+            load,
+            busiest,
+        })
     }
 
     fn unused(&self, _pool: PoolId, _since: Millis) -> Later<'_, Vec<NumberRange>> {

@@ -5,8 +5,9 @@
 //! the node's management API serves the service's paths.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
@@ -29,6 +30,10 @@ use crate::listener::{Reserved, cannot_listen};
 const PLACE: (&str, &str) = ("calls", "calls.listen");
 /// The maximum number of open connections from providers.
 const CONNECTIONS_MAX: usize = 2_048;
+
+/// The maximum time for which the start waits until calls are accepted. It takes longer only if
+/// another process has taken the address.
+const LISTEN_MAX: Duration = Duration::from_secs(1);
 /// The call service, running on its own thread.
 pub(crate) struct Running {
     service: Service,
@@ -39,6 +44,8 @@ pub(crate) struct Running {
     fixed: (Listen, Option<Database>),
     /// The path of [`WAITING`].
     waiting: PathBuf,
+    /// Receives a message when calls are accepted. `None` once it was waited for.
+    listens: Mutex<Option<mpsc::Receiver<()>>>,
     end: Mutex<Option<oneshot::Sender<()>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -136,23 +143,24 @@ impl Running {
         let (service, reserved) = behind_the_shards(open)??;
         let address = reserved.address();
         tracing::info!(%address, "calls");
-        let (end, ended) = oneshot::channel();
+        let ((end, ended), (listening, listens)) = (oneshot::channel(), mpsc::channel());
         let thread = {
             let (service, serves) = (service.clone(), node.serves.subscribe());
             let work = move || {
                 let _claim = claim;
-                run(&runtime, &service, reserved, serves, ended);
+                run(&runtime, &service, reserved, (serves, listening), ended);
             };
             thread::Builder::new().name("calls".to_owned()).spawn(work)?
         };
         let (end, thread) = (Mutex::new(Some(end)), Mutex::new(Some(thread)));
+        let listens = Mutex::new(Some(listens));
         let tokens = Tokens {
             management: config.management.token_sha256.clone(),
             lookup: [config.management.lookup_sha256.clone(), lookup].into(),
         };
         let fixed = (settings.listen.clone(), settings.database.clone());
         let waiting = config.data.join(WAITING);
-        Ok(Arc::new(Self { service, tokens, node, address, fixed, waiting, end, thread }))
+        Ok(Arc::new(Self { service, tokens, node, address, fixed, waiting, listens, end, thread }))
     }
 
     /// Checks that the process can listen on `address` now. Does not keep the socket.
@@ -176,6 +184,9 @@ impl Running {
         let service = self.service.clone();
         node.on_taps(move |number| service.tapped(number));
         self.node.serves.send_replace(true);
+        // A server that reports that it serves should accept calls.
+        let listens = self.listens.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let _ = listens.map(|listens| listens.recv_timeout(LISTEN_MAX));
         http::management(self.service.clone(), self.tokens.clone())
     }
 
@@ -226,7 +237,7 @@ fn run(
     runtime: &Runtime,
     service: &Service,
     reserved: Reserved,
-    mut serves: watch::Receiver<bool>,
+    (mut serves, listening): (watch::Receiver<bool>, mpsc::Sender<()>),
     ended: oneshot::Receiver<()>,
 ) {
     step_back();
@@ -236,7 +247,9 @@ fn run(
             // Until the node serves, connections are refused, so the provider uses its own
             // fallback.
             let _ = serves.wait_for(|serves| *serves).await;
-            reserved.listen(PLACE).await.serve(router, CONNECTIONS_MAX).await;
+            let listener = reserved.listen(PLACE).await;
+            let _ = listening.send(());
+            listener.serve(router, CONNECTIONS_MAX).await;
         };
         tokio::select! {
             () = answer => {}

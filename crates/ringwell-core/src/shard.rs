@@ -46,9 +46,9 @@ pub struct Shard {
     pub(crate) holds_kept: usize,
     /// Whether an `Order` has replaced the ring of at least one pool.
     pub(crate) has_orders: bool,
-    /// [`PoolCounts::lengthened`] of each pool that has had keep-alives or releases. Not part of
-    /// [`Pool`], which fills a cache line and is read for each row.
-    pub(crate) lengthened: BTreeMap<u32, i64>,
+    /// [`PoolCounts::kept`] and [`PoolCounts::lengthened`] of each pool that has had keep-alives or
+    /// releases. Not part of [`Pool`], which fills a cache line and is read for each row.
+    pub(crate) kept: BTreeMap<u32, (u32, i64)>,
 }
 
 /// Counts the requests for numbers of a pool. The difference between two readings is the count
@@ -59,6 +59,8 @@ pub struct PoolCounts {
     pub allocated: u32,
     /// Rows for which every number was locked out.
     pub exhausted: u32,
+    /// Keep-alives: rows of visitors who kept their numbers, and requests that extend a lockout.
+    pub kept: u32,
     /// The milliseconds by which keep-alives have lengthened lockouts, minus those by which
     /// releases have shortened lockouts. With one lifetime for each of `allocated`, this is the
     /// whole time for which the pool's numbers are locked out.
@@ -152,8 +154,8 @@ impl Shard {
     #[must_use]
     pub fn counts(&self, pool: u32) -> PoolCounts {
         let Pool { allocated, exhausted, .. } = self.pools[pool as usize];
-        let lengthened = self.lengthened.get(&pool).copied().unwrap_or_default();
-        PoolCounts { allocated, exhausted, lengthened }
+        let (kept, lengthened) = self.kept.get(&pool).copied().unwrap_or_default();
+        PoolCounts { allocated, exhausted, kept, lengthened }
     }
 
     /// The time when the next number of `pool` becomes free, or `None` if a number is free now.
@@ -276,7 +278,9 @@ impl Shard {
         assert!(previous < position, "the new record does not follow the previous one");
         let before = held.locked_until.max(now);
         held.locked_until = held.locked_until.max(now + owner.lifetime);
-        *self.lengthened.entry(pool).or_default() += signed(held.locked_until.since(before));
+        let (kept, lengthened) = self.kept.entry(pool).or_default();
+        *kept = kept.wrapping_add(1);
+        *lengthened += signed(held.locked_until.since(before));
         held.position = position;
         let (number, locked_until) = (held.number, held.locked_until);
         owner.changed(&self.slots, slot);
@@ -314,7 +318,7 @@ impl Shard {
         }
         let previous = held.position;
         assert!(previous < position, "the new record does not follow the previous one");
-        *self.lengthened.entry(pool).or_default() -= signed(held.locked_until.since(until));
+        self.kept.entry(pool).or_default().1 -= signed(held.locked_until.since(until));
         held.locked_until = until;
         held.position = position;
         let number = held.number;

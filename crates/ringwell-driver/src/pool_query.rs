@@ -114,6 +114,8 @@ pub struct PoolAsked {
     pub allocated: u32,
     /// The count of rows for which every number was locked.
     pub exhausted: u32,
+    /// The count of keep-alives.
+    pub kept: u32,
     /// The milliseconds by which keep-alives have lengthened lockouts, minus those by which
     /// releases have shortened lockouts. Not modulo 2^32.
     pub lengthened: i64,
@@ -165,11 +167,11 @@ fn asked(engine: &Engine, now: Millis, (index, pool): PoolSlot) -> Option<PoolAs
     if !rules.is_pool(index, pool) {
         return None;
     }
-    let PoolCounts { allocated, exhausted, lengthened } = rules.counts(index);
+    let PoolCounts { allocated, exhausted, kept, lengthened } = rules.counts(index);
     let lifetime = lifetime(rules.lifetime(index));
     let numbers = small(rules.pool_slots(index).len());
     let is_held = rules.held_until(index) > now;
-    Some(PoolAsked { pool, numbers, lifetime, allocated, exhausted, lengthened, is_held })
+    Some(PoolAsked { pool, numbers, lifetime, allocated, exhausted, kept, lengthened, is_held })
 }
 
 /// Returns the numbers that no visitor has held since `since`; consecutive numbers form one range.

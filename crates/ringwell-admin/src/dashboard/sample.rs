@@ -396,19 +396,7 @@ fn line(pool: &PoolAsked, outlook: Option<&Outlook<'_>>) -> PoolLine {
     let &PoolAsked { pool: id, numbers, lifetime, .. } = pool;
     let load = outlook.map(|outlook| &outlook.load);
     let over = load.map_or(Millis::ZERO, |load| load.over);
-    let (now, overflow) = load.map_or((0.0, 0.0), |load| {
-        let share = if load.asked == 0 {
-            0.0
-        } else {
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "counts within a lifetime are below 2^52"
-            )]
-            let share = load.exhausted as f64 / load.asked as f64;
-            share
-        };
-        (load.load, share)
-    });
+    let (now, overflow) = load.map_or((0.0, 0.0), |load| (load.load, load.overflow));
     let ahead = outlook.map_or(now, Outlook::in_an_hour).max(0.0);
     let overflow_in_an_hour = predicted(numbers, ahead);
     // Soon after a start, one visitor would otherwise look like the beginning of a flood.

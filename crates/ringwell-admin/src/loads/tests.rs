@@ -10,8 +10,8 @@ fn asked(numbers: u32, allocated: u32, exhausted: u32) -> PoolAsked {
 }
 
 fn kept(numbers: u32, allocated: u32, exhausted: u32, lengthened: i64) -> PoolAsked {
-    let (lifetime, is_held) = (LIFETIME, false);
-    PoolAsked { pool: POOL, numbers, lifetime, allocated, exhausted, lengthened, is_held }
+    let (kept, lifetime, is_held) = (0, LIFETIME, false);
+    PoolAsked { pool: POOL, numbers, lifetime, allocated, exhausted, kept, lengthened, is_held }
 }
 
 /// Simulates `steps` steps, beginning with step `from`, with `rate` allocations in each step.
@@ -96,6 +96,33 @@ fn a_pool_is_busy_when_its_rows_overflow_or_would() {
     // If rows arrive together, some overflow even though the load is small.
     loads.take(Millis(START.0 + 401 * STEP.0), &[asked(100, counted + 2, 1)]);
     assert_eq!(loads.busy(0.01), [POOL]);
+}
+
+#[test]
+fn visitors_who_repeat_their_refused_rows_count_once() {
+    let mut loads = Loads::default();
+    // In ten seconds, one visitor gets a number and three do not; each repeats the request 4 times.
+    for step in 0..1_000 {
+        let at = Millis(START.0 + u64::from(step) * STEP.0);
+        let kept = 4 * step;
+        loads.take(at, &[PoolAsked { kept, ..asked(1_000, step, 15 * step) }]);
+    }
+    let load = loads.of(POOL).unwrap();
+    assert!((load.load - 4.0 * 180.0).abs() < 0.5, "{load:?}");
+    assert!((load.overflow - 0.75).abs() < 0.001, "{load:?}");
+}
+
+#[test]
+fn lockouts_that_are_released_early_do_not_make_the_first_hour_the_busiest() {
+    let mut loads = Loads::default();
+    for step in 0..700_u32 {
+        // Each visitor releases the number after 100 s, 25 minutes before the lifetime ends.
+        let lengthened = i64::from(step.saturating_sub(10)) * -1_700_000;
+        let at = Millis(START.0 + u64::from(step) * STEP.0);
+        loads.take(at, &[kept(1_000, step, 0, lengthened)]);
+    }
+    let load = loads.of(POOL).unwrap();
+    assert!((load.load - 10.0).abs() < 0.1 && load.busiest < 12.0, "{load:?}");
 }
 
 #[test]

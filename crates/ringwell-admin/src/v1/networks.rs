@@ -42,6 +42,8 @@ pub(crate) struct NetworkPage {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SetCeiling {
     /// The maximum count of numbers. Null restores the configuration's default.
+    #[serde(deserialize_with = "Option::deserialize")]
+    #[schema(required)]
     numbers_max: Option<u64>,
 }
 

@@ -91,6 +91,8 @@ pub(crate) struct Added {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SetOverflow {
     /// The number. Null removes the overflow number.
+    #[serde(deserialize_with = "Option::deserialize")]
+    #[schema(required)]
     number: Option<String>,
 }
 

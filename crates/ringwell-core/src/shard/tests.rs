@@ -68,7 +68,8 @@ fn the_time_that_keep_alives_add_to_lockouts_and_releases_take_from_them_is_coun
     };
     shard.put_pool(0, &spec(3), None).unwrap();
     assert_eq!(lengthened(&shard), 40);
+    assert_eq!(shard.counts(0).kept, 2);
     shard.remove_pool(0, None);
     shard.put_pool(0, &spec(4), None).unwrap();
-    assert_eq!(lengthened(&shard), 0);
+    assert_eq!((shard.counts(0).kept, lengthened(&shard)), (0, 0));
 }
