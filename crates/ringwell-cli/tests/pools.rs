@@ -424,7 +424,8 @@ fn tokens_are_made_used_and_revoked() {
     assert!(!warns());
     let north = managed.says(&[&of_network[..], &["read"]].concat());
     fs::write(&file, north.trim()).unwrap();
-    managed.fails(&["numbers", "list", "--token-file", &file], "limited to one network");
+    let add = ["numbers", "add", "8885551000", "--token-file", &file];
+    managed.fails(&add, "limited to one network");
 }
 
 #[test]
