@@ -110,14 +110,7 @@ fn one_address(proxy: &str, options: &str, config: &str, arguments: &[&str]) {
     let mut command = Command::new(proxy);
     command.args(arguments).arg(&file).env("HOME", folder.path());
     let _proxy = Proxy(command.spawn().unwrap());
-    let until = Instant::now() + Duration::from_secs(20);
-    let mut client = loop {
-        match Client::connect(&address) {
-            Ok(client) => break client,
-            Err(error) => assert!(Instant::now() < until, "{error}"),
-        }
-        thread::sleep(Duration::from_millis(20));
-    };
+    let mut client = connect(&address);
     assert_eq!(batch::one(&mut client, &pool, "a").number, pool.first);
     let pools = "/api/2013-07-01/1/advertisers/7/advertiser_campaigns/8/ring_pools";
     let made = format!("{pools}/spring.json");
@@ -130,6 +123,46 @@ fn one_address(proxy: &str, options: &str, config: &str, arguments: &[&str]) {
     // This answer comes from the server, not from the proxy.
     let answer = client.post("/site/v1/numbers", &[], "{}").unwrap();
     assert!(answer.body.contains("the site key is unknown"), "{}", answer.body);
+    server.stop();
+}
+
+/// Connects to a proxy that has just been started.
+fn connect(address: &str) -> Client {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        match Client::connect(address) {
+            Ok(client) => return client,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn haproxy_finds_the_machine_that_serves_among_its_standbys() {
+    let Some(proxy) = program("haproxy") else { return };
+    let pool = Pool::new(1, 5, Duration::from_mins(1));
+    let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let [first, second] = [(); 2].map(|()| Site::new(vec![pool.clone()], ""));
+    // Nothing listens at the address of the first machine, as on a standby.
+    let server = Server::start(first.serve(&[]));
+    let [standby, address] = [(); 2].map(|()| format!("127.0.0.1:{}", port()));
+    let config = deploy("nats/haproxy.cfg")
+        .replace(":8000", &address)
+        .replace("10.0.0.1:8080", &standby)
+        .replace("10.0.0.2:8080", server.address())
+        .replace("10.0.0.", "127.0.0.");
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("haproxy.cfg");
+    fs::write(&file, config).unwrap();
+    let _proxy = Proxy(Command::new(proxy).arg("-f").arg(&file).spawn().unwrap());
+    let number = || batch::one(&mut connect(&address), &pool, "a").number;
+    assert_eq!(number(), pool.first);
+    assert_eq!(connect(&address).get("/metrics", &[]).unwrap().status, 404);
+    server.stop();
+    let server = Server::start(second.serve(&["--listen", &standby]));
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(number(), pool.first);
     server.stop();
 }
 
@@ -264,6 +297,42 @@ fn alerts_and_the_dashboard_of_grafana_name_metrics_that_there_are() {
     let dashboard: serde_json::Value =
         serde_json::from_str(&deploy("grafana/ringwell.json")).unwrap();
     assert!(dashboard["panels"].as_array().unwrap().len() >= 8);
+}
+
+/// Returns `text` with each run of white space replaced by one space.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the expression of a rule, and how long it must be true, as the guide writes them.
+fn condition(rule: &str) -> (String, Option<&str>) {
+    let text = rule.split_once("expr: ").unwrap().1;
+    let text = text.split_once("labels:").unwrap().0;
+    let (expr, time) = match text.split_once("\n        for: ") {
+        Some((expr, time)) => (expr, Some(time.trim())),
+        None => (text, None),
+    };
+    (one_line(expr.trim_start_matches(">-")), time)
+}
+
+#[test]
+fn the_guide_to_alerts_has_the_expressions_of_the_rules() {
+    let guide = deploy("../docs/guides/alerts.md");
+    let rules = deploy("prometheus/ringwell.rules.yml");
+    let mut rules: Vec<_> = rules.split("- alert: ").skip(1).collect();
+    assert!(rules.len() > 10, "{}", rules.len());
+    for row in guide.lines().filter(|line| line.contains("| `Ringwell")) {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let name = cells[2].trim_matches('`');
+        let index = rules.iter().position(|rule| rule.lines().next() == Some(name));
+        let index = index.unwrap_or_else(|| panic!("the rules have no {name}"));
+        let rule = rules.remove(index);
+        assert!(rule.contains("runbook_url: https://github.com/ringwell/ringwell/blob/main/docs/"));
+        let (expr, time) = condition(rule);
+        let time = time.map_or_else(String::new, |time| format!(" for {time}"));
+        assert_eq!(cells[3], format!("`{expr}`{time}"), "{name}");
+    }
+    assert!(rules.is_empty(), "the guide lacks {rules:?}");
 }
 
 /// Many servers read their pools from a file and have no dashboard.

@@ -20,7 +20,7 @@ const ELSEWHERE: [&str; 2] = ["debian.md", "rails.md"];
 const BEFORE: &str = "set -euo pipefail\nip link set lo up\n";
 
 /// Commands that wait, as a reader would, until the server is ready.
-const READY: &str = "until curl -sf http://127.0.0.1:8080/readyz >/dev/null; do sleep 0.2; done\n";
+const READY: &str = "curl -sf -o /dev/null --retry 60 --retry-delay 1 --retry-all-errors http://127.0.0.1:8080/readyz\n";
 
 /// The URL of a file in the latest release, without the file name.
 const RELEASES: &str = "https://github.com/ringwell/ringwell/releases/latest/download/";

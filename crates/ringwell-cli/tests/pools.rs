@@ -417,10 +417,17 @@ fn tokens_are_made_used_and_revoked() {
 
     let of_network = ["tokens", "create", "--name", "x", "--network", "north", "--role"];
     managed.fails(&[&of_network[..], &["lookup"]].concat(), "omit the network");
+    let warns =
+        || stderr(&managed.run(&[&of_network[..], &["read"]].concat())).contains("spelling");
+    assert!(warns(), "the network has no pool and no limit");
+    managed.says(&["networks", "limit", "north", "--numbers", "5"]);
+    assert!(!warns());
     let north = managed.says(&[&of_network[..], &["read"]].concat());
     fs::write(&file, north.trim()).unwrap();
     let numbers = managed.says(&["numbers", "list", "--token-file", &file]);
     assert_eq!(numbers.trim().lines().count(), 1, "only the heading: {numbers}");
+    let add = ["numbers", "add", "8885551000", "--token-file", &file];
+    managed.fails(&add, "limited to one network");
 }
 
 #[test]

@@ -40,6 +40,9 @@ pub(crate) struct MadeToken {
     token: String,
     #[serde(flatten)]
     view: TokenView,
+    /// Present if no ring pool and no limit belongs to the token's network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
 }
 
 /// A line of the audit log.
@@ -88,12 +91,18 @@ pub(crate) async fn create(
     if role == Role::Lookup && network.is_some() {
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, LOOKUP_OF_ONE_NETWORK));
     }
+    let warning = match &network {
+        Some(network) if context.store.network(network).await?.is_none() => Some(format!(
+            "no ring pool and no limit belongs to the network {network} yet: check its spelling"
+        )),
+        _ => None,
+    };
     let mut random = [0; 40];
     getrandom::fill(&mut random).map_err(|error| StoreError::Damaged(error.to_string()))?;
     let mut change = context.change(&visitor).await?;
     let (grant, token) = change.create_token(&name, role, network.as_deref(), random).await?;
     change.commit().await?;
-    let made = MadeToken { token: token.reveal().to_owned(), view: TokenView::of(grant) };
+    let made = MadeToken { token: token.reveal().to_owned(), view: TokenView::of(grant), warning };
     Ok((StatusCode::CREATED, Json(made)))
 }
 

@@ -49,6 +49,9 @@ pub(super) fn run(server: &Server, command: &Tokens, json: bool) -> anyhow::Resu
         Tokens::Create { name, role, network } => {
             let body = json!({ "name": name, "role": role, "network": network });
             let made = server.change(&Method::POST, "/v1/tokens", &body)?;
+            if let Some(warning) = made["warning"].as_str() {
+                eprintln!("Warning: {warning}");
+            }
             eprintln!("The secret of token {}. It is not shown again:", text(&made, "id"));
             say(json, &made, || text(&made, "token") + "\n")
         }
