@@ -1,26 +1,31 @@
 //! Looks up the holders of a number, for example to attribute a call.
 
-use ringwell_calls::{HolderError, KeepAlives, ReportedAllocation};
+use ringwell_calls::{History, HolderError, KeepAlives, ReportedAllocation};
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment};
 use ringwell_node::Handle;
 
+/// The time before a call in which holders are searched for if the history has a gap. Almost no
+/// caller waits longer.
+const HORIZON: Millis = Millis(24 * 3_600_000);
 /// The largest difference, in milliseconds, between the dates of one allocation in two look-ups.
 const STEP_MAX: u64 = 1_024;
 
 /// Returns the holder of `number` at `at` and the earlier holders, newest first. Returns at most
-/// `most` holders.
+/// `most` holders. If part of the history before the newest holder is missing, continues with the
+/// newest holder before that part.
 ///
 /// # Errors
 /// [`HolderError`] if no holder can be found because of an error. If the error concerns only older
-/// holders, the newer ones are returned.
+/// holders, the others are returned.
 pub async fn holders(
     node: &Handle,
     number: PromoNumber,
     at: Millis,
     most: usize,
-) -> Result<Vec<ReportedAllocation>, HolderError> {
-    let (mut found, mut at) = (Vec::new(), at);
+) -> Result<History, HolderError> {
+    let oldest = Millis(at.0.saturating_sub(HORIZON.0));
+    let (mut found, mut has_gap, mut at) = (Vec::new(), false, at);
     let (mut newer, mut step) = (None, 1);
     while found.len() < most {
         let past = match node.holder(number, at).await {
@@ -34,7 +39,10 @@ pub async fn holders(
                 }
                 None => joined.past,
             },
-            Err(_) if !found.is_empty() => break,
+            Err(_) if !found.is_empty() => {
+                has_gap = true;
+                break;
+            }
             Err(error) => return Err(HolderError::Unavailable(error.to_string())),
         };
         let held = match (past.held, past.missing) {
@@ -45,7 +53,18 @@ pub async fn holders(
             }
             (Some(held), _) => held,
             (None, Some(missing)) if found.is_empty() => return Err(gap(missing)),
-            (None, _) => break,
+            (None, Some(Missing::NotKept | Missing::Damaged)) if !has_gap => {
+                has_gap = true;
+                match before_gap(node, number, (oldest, at)).await {
+                    Some(before) => at = before,
+                    None => break,
+                }
+                continue;
+            }
+            (None, missing) => {
+                has_gap |= missing.is_some();
+                break;
+            }
         };
         // If the clocks of two nodes differ, two look-ups may date one allocation differently.
         if newer == Some(held.allocated_at) && step < STEP_MAX {
@@ -64,7 +83,40 @@ pub async fn holders(
             tapped_at: None,
         });
     }
-    Ok(found)
+    Ok(History { allocations: found, has_gap })
+}
+
+/// Returns the newest time after `oldest` for which the history of `number` is known, although it
+/// is missing at the time `missing`. `None` if it is missing throughout.
+async fn before_gap(
+    node: &Handle,
+    number: PromoNumber,
+    (oldest, missing): (Millis, Millis),
+) -> Option<Millis> {
+    let is_known = async |at: Millis| {
+        let past = node.holder(number, at).await.ok()?.past;
+        Some(past.held.is_some() || past.missing.is_none())
+    };
+    let (mut known, mut missing, mut step) = (missing, missing, 1_000);
+    loop {
+        if known <= oldest {
+            return None;
+        }
+        known = Millis(missing.0.saturating_sub(step)).max(oldest);
+        if is_known(known).await? {
+            break;
+        }
+        (missing, step) = (known, step * 4);
+    }
+    while missing.0 - known.0 > 1 {
+        let middle = Millis(known.0.midpoint(missing.0));
+        if is_known(middle).await? {
+            known = middle;
+        } else {
+            missing = middle;
+        }
+    }
+    Some(known)
 }
 
 /// Returns the keep-alives, up to the time `at`, for the allocation of `number` that was made at
