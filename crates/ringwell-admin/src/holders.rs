@@ -8,6 +8,8 @@ use ringwell_node::Handle;
 /// The time before a call in which holders are searched for if the history has a gap. Almost no
 /// caller waits longer.
 const HORIZON: Millis = Millis(24 * 3_600_000);
+/// The maximum number of holders to examine between two times at which the history is missing.
+const LATER_MAX: usize = 32;
 /// The largest difference, in milliseconds, between the dates of one allocation in two look-ups.
 const STEP_MAX: u64 = 1_024;
 
@@ -53,7 +55,7 @@ pub async fn holders(
             }
             (Some(held), _) => held,
             (None, Some(missing)) if found.is_empty() => return Err(gap(missing)),
-            (None, Some(Missing::NotKept | Missing::Damaged)) if !has_gap => {
+            (None, Some(Missing::NotKept | Missing::Damaged)) => {
                 has_gap = true;
                 match before_gap(node, number, (oldest, at)).await {
                     Some(before) => at = before,
@@ -86,27 +88,23 @@ pub async fn holders(
     Ok(History { allocations: found, has_gap })
 }
 
-/// Returns the newest time after `oldest` for which the history of `number` is known, although it
-/// is missing at the time `missing`. `None` if it is missing throughout.
+/// Returns a time from `oldest` on at which the newest holder before `gap` had `number`. At the time
+/// `gap`, the history is missing. `None` if no such holder is found.
 async fn before_gap(
     node: &Handle,
     number: PromoNumber,
-    (oldest, missing): (Millis, Millis),
+    (oldest, gap): (Millis, Millis),
 ) -> Option<Millis> {
-    let is_known = async |at: Millis| {
-        let past = node.holder(number, at).await.ok()?.past;
-        Some(past.held.is_some() || past.missing.is_none())
-    };
-    let (mut known, mut missing, mut step) = (missing, missing, 1_000);
-    loop {
+    let past = async |at: Millis| node.holder(number, at).await.ok().map(|joined| joined.past);
+    let is_known = async |at| past(at).await.map(|it| it.held.is_some() || it.missing.is_none());
+    let (mut known, mut missing, mut step) = (gap, gap, 1_000);
+    while !is_known(known).await? {
         if known <= oldest {
             return None;
         }
+        missing = known;
         known = Millis(missing.0.saturating_sub(step)).max(oldest);
-        if is_known(known).await? {
-            break;
-        }
-        (missing, step) = (known, step * 4);
+        step *= 4;
     }
     while missing.0 - known.0 > 1 {
         let middle = Millis(known.0.midpoint(missing.0));
@@ -114,6 +112,14 @@ async fn before_gap(
             known = middle;
         } else {
             missing = middle;
+        }
+    }
+    // The history may be missing at several times between `known` and `gap`.
+    for _ in 0..LATER_MAX {
+        let Some(held) = past(known).await?.held else { break };
+        match held.next_allocated_at.filter(|next| known < *next && *next <= gap) {
+            Some(next) if is_known(next).await? => known = next,
+            _ => break,
         }
     }
     Some(known)

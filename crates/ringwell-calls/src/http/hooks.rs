@@ -156,7 +156,7 @@ async fn answer(
     // A URL that the provider got from an earlier answer contains the called number.
     let named = incoming.query_form().find("n").map(|digits| format!("+{digits}"));
     let leg = report.leg;
-    let mut call = IncomingCall {
+    let call = IncomingCall {
         account: account.name.clone(),
         provider: account.provider.name().to_owned(),
         provider_call: report.call,
@@ -197,33 +197,38 @@ async fn answer(
             Ok(whisper.map_or(Instruction::Nothing, Instruction::Whisper))
         }
         Hook::Dial => {
-            let may_continue =
-                call.events.iter().all(|it| matches!(it.kind, EventKind::LegEnded(_)));
             let number = named.or(call.to.clone());
-            let from = call.from.clone();
-            let next = plan_of(number.as_deref()).await;
-            let next = next.filter(|_| may_continue);
-            let left = next.as_ref().and_then(|plan| Some((plan, leg.next(&plan.to)?)));
-            match left {
-                Some((plan, left)) => {
-                    service.report_while_ringing(call).await;
-                    let from = from
-                        .and_then(|from| crate::Caller::read(&from).number().map(str::to_owned));
-                    Ok(connect(plan, Some(left), id.clone(), &number.unwrap_or_default(), from))
-                }
-                None => {
-                    // No destination is left, so the call is over.
-                    for event in &mut call.events {
-                        if let EventKind::LegEnded(outcome) = event.kind {
-                            event.kind = EventKind::Ended(Some(outcome));
-                        }
-                    }
-                    stored(service, call).await
-                }
-            }
+            let plan = plan_of(number.as_deref()).await;
+            dialled(service, call, (plan, &leg), (id.clone(), number)).await
         }
         Hook::Status => stored(service, call).await,
     }
+}
+
+/// Answers a report about the destination `leg` of a call. If the destination did not answer,
+/// connects the call to the next one in `plan`.
+async fn dialled(
+    service: &Service,
+    mut call: IncomingCall,
+    (plan, leg): (Option<RoutePlan>, &Leg),
+    (id, number): (String, Option<String>),
+) -> Result<Instruction, Refused> {
+    let may_continue = call.events.iter().all(|it| matches!(it.kind, EventKind::LegEnded(_)));
+    let plan = plan.filter(|_| may_continue);
+    let Some((plan, next)) = plan.as_ref().and_then(|plan| Some((plan, leg.next(&plan.to)?)))
+    else {
+        // No destination is left, so the call is over.
+        for event in &mut call.events {
+            if let EventKind::LegEnded(outcome) = event.kind {
+                event.kind = EventKind::Ended(Some(outcome));
+            }
+        }
+        return stored(service, call).await;
+    };
+    let from = call.from.clone();
+    service.report_while_ringing(call).await;
+    let from = from.and_then(|from| crate::Caller::read(&from).number().map(str::to_owned));
+    Ok(connect(plan, Some(next), id, &number.unwrap_or_default(), from))
 }
 
 async fn stored(service: &Service, call: IncomingCall) -> Result<Instruction, Refused> {
