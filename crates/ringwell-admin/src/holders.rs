@@ -2,7 +2,7 @@
 
 use ringwell_calls::{History, HolderError, KeepAlives, ReportedAllocation};
 use ringwell_core::{Millis, PromoNumber};
-use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment};
+use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment, Past};
 use ringwell_node::Handle;
 
 /// The time before a call in which holders are searched for if the history has a gap. Almost no
@@ -27,7 +27,7 @@ pub async fn holders(
     most: usize,
 ) -> Result<History, HolderError> {
     let oldest = Millis(at.0.saturating_sub(HORIZON.0));
-    let (mut found, mut has_gap, mut at) = (Vec::new(), false, at);
+    let (mut found, mut gaps, mut at) = (Vec::new(), 0, at);
     let (mut newer, mut step) = (None, 1);
     while found.len() < most {
         let past = match node.holder(number, at).await {
@@ -42,7 +42,7 @@ pub async fn holders(
                 None => joined.past,
             },
             Err(_) if !found.is_empty() => {
-                has_gap = true;
+                gaps += 1;
                 break;
             }
             Err(error) => return Err(HolderError::Unavailable(error.to_string())),
@@ -55,8 +55,8 @@ pub async fn holders(
             }
             (Some(held), _) => held,
             (None, Some(missing)) if found.is_empty() => return Err(gap(missing)),
-            (None, Some(Missing::NotKept | Missing::Damaged)) => {
-                has_gap = true;
+            (None, Some(Missing::NotKept | Missing::Damaged)) if gaps < most => {
+                gaps += 1;
                 match before_gap(node, number, (oldest, at)).await {
                     Some(before) => at = before,
                     None => break,
@@ -64,7 +64,7 @@ pub async fn holders(
                 continue;
             }
             (None, missing) => {
-                has_gap |= missing.is_some();
+                gaps += usize::from(missing.is_some());
                 break;
             }
         };
@@ -85,44 +85,41 @@ pub async fn holders(
             tapped_at: None,
         });
     }
-    Ok(History { allocations: found, has_gap })
+    Ok(History { allocations: found, has_gap: gaps > 0 })
 }
 
-/// Returns a time from `oldest` on at which the newest holder before `gap` had `number`. At the time
-/// `gap`, the history is missing. `None` if no such holder is found.
+/// Returns the time of the newest known allocation of `number` before `gap`, but not before
+/// `oldest`. At the time `gap`, the history is missing. `None` if there is no such allocation.
 async fn before_gap(
     node: &Handle,
     number: PromoNumber,
     (oldest, gap): (Millis, Millis),
 ) -> Option<Millis> {
     let past = async |at: Millis| node.holder(number, at).await.ok().map(|joined| joined.past);
-    let is_known = async |at| past(at).await.map(|it| it.held.is_some() || it.missing.is_none());
-    let (mut known, mut missing, mut step) = (gap, gap, 1_000);
-    while !is_known(known).await? {
-        if known <= oldest {
+    let is_before = |next: &Millis| *next < gap;
+    let (mut at, mut step) = (gap, 1_000);
+    let mut found = loop {
+        if at <= oldest {
             return None;
         }
-        missing = known;
-        known = Millis(missing.0.saturating_sub(step)).max(oldest);
+        at = Millis(gap.0.saturating_sub(step)).max(oldest);
         step *= 4;
-    }
-    while missing.0 - known.0 > 1 {
-        let middle = Millis(known.0.midpoint(missing.0));
-        if is_known(middle).await? {
-            known = middle;
-        } else {
-            missing = middle;
+        let Past { held, next, .. } = past(at).await?;
+        let held = held.filter(|held| held.allocated_wall >= oldest);
+        let first = held.map(|held| held.allocated_wall).or(next.filter(is_before));
+        if let Some(first) = first {
+            break first;
         }
-    }
-    // The history may be missing at several times between `known` and `gap`.
+    };
+    // The history may be missing at several times between `found` and `gap`.
     for _ in 0..LATER_MAX {
-        let Some(held) = past(known).await?.held else { break };
-        match held.next_allocated_at.filter(|next| known < *next && *next <= gap) {
-            Some(next) if is_known(next).await? => known = next,
-            _ => break,
+        let next = past(found).await?.held.and_then(|held| held.next_allocated_at);
+        match next.filter(|next| is_before(next) && found < *next) {
+            Some(next) => found = next,
+            None => break,
         }
     }
-    Some(known)
+    Some(found)
 }
 
 /// Returns the keep-alives, up to the time `at`, for the allocation of `number` that was made at
