@@ -109,8 +109,8 @@ impl Caller {
         }
     }
 
-    /// The caller with the number, or with the normal form of the SIP address, replaced by its HMAC,
-    /// for logs that must not contain the number.
+    /// The caller with the number, or with the normal form of the SIP address, replaced by its
+    /// HMAC, for logs that must not contain the number.
     #[must_use]
     pub fn hashed(&self, key: &[u8]) -> Self {
         self.plain().hashed_as_is(key)

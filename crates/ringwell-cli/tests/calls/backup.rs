@@ -33,7 +33,7 @@ fn a_backup_restores_calls() {
     assert_eq!(board.call("CA1", |_| true), before);
 }
 
-/// Nobody knows who received the number between the backup and the restore.
+/// The visitors who received the number between the backup and the restore are unknown.
 #[test]
 fn after_a_restore_an_attribution_lists_the_visitors_before_the_backup_and_is_not_certain() {
     let short = Duration::from_secs(1);
