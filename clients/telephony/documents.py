@@ -11,7 +11,8 @@ from xml.etree.ElementTree import canonicalize
 
 HOOK = "https://ringwell.example/t/main/"
 TO, SIP, CALLER, SHOWN = "+18005550199", "sip:a.b@pbx.example", "+14155551234", "+18005550100"
-FIRST, LAST = "leg=0&n=18005551212", "leg=1&last=1&n=18005551212"
+FIRST = "leg=0&tried=0123abcd&n=18005551212"
+SECOND = "leg=1&tried=0123abcd4567cdef&n=18005551212"
 TEXT = 'A call <from> "the" web & more'
 EVENTS = "initiated ringing answered completed"
 
@@ -24,8 +25,8 @@ def twiml(VoiceResponse, Dial):
         return dial
 
     def sip():
-        dial = Dial(action=f"{HOOK}dial?{LAST}", answer_on_bridge=True, method="POST", timeout=20)
-        dial.sip(SIP, status_callback=f"{HOOK}status?{LAST}", status_callback_event=EVENTS,
+        dial = Dial(action=f"{HOOK}dial?{SECOND}", answer_on_bridge=True, method="POST", timeout=20)
+        dial.sip(SIP, status_callback=f"{HOOK}status?{SECOND}", status_callback_event=EVENTS,
                  status_callback_method="POST")
         return dial
 
@@ -61,7 +62,7 @@ def plivo():
 
     return {
         "number": document(dial(FIRST, xml.NumberElement(TO[1:]), SHOWN[1:], confirm_sound=f"{HOOK}whisper?{FIRST}")),
-        "sip": document(dial(LAST, xml.UserElement(SIP), CALLER[1:])),
+        "sip": document(dial(SECOND, xml.UserElement(SIP), CALLER[1:])),
         "busy": document(xml.HangupElement(reason="busy")),
         "rejected": document(xml.HangupElement(reason="rejected")),
         "whisper": document(xml.SpeakElement(TEXT)),
@@ -102,7 +103,8 @@ def vonage():
     return {
         "number": actions(Connect(endpoint=[phone], from_=SHOWN[1:], timeout=20, eventType="synchronous",
                                   eventUrl=[f"{HOOK}dial?{FIRST}"])),
-        "sip": actions(Connect(endpoint=[desk], from_="18005551212", timeout=20, eventUrl=[f"{HOOK}event?{LAST}"])),
+        "sip": actions(Connect(endpoint=[desk], from_="18005551212", timeout=20, eventType="synchronous",
+                               eventUrl=[f"{HOOK}dial?{SECOND}"])),
         "busy": [],
         "rejected": [],
         "whisper": actions(Talk(text=TEXT)),

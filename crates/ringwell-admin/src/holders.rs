@@ -1,26 +1,33 @@
 //! Looks up the holders of a number, for example to attribute a call.
 
-use ringwell_calls::{HolderError, KeepAlives, ReportedAllocation};
+use ringwell_calls::{History, HolderError, KeepAlives, ReportedAllocation};
 use ringwell_core::{Millis, PromoNumber};
-use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment};
+use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment, Past};
 use ringwell_node::Handle;
 
+/// The time before a call in which holders are searched for if the history has a gap. Almost no
+/// caller waits longer.
+const HORIZON: Millis = Millis(24 * 3_600_000);
+/// The maximum number of holders to examine between two times at which the history is missing.
+const LATER_MAX: usize = 32;
 /// The largest difference, in milliseconds, between the dates of one allocation in two look-ups.
 const STEP_MAX: u64 = 1_024;
 
 /// Returns the holder of `number` at `at` and the earlier holders, newest first. Returns at most
-/// `most` holders.
+/// `most` holders. If part of the history before the newest holder is missing, continues with the
+/// newest holder before that part.
 ///
 /// # Errors
 /// [`HolderError`] if no holder can be found because of an error. If the error concerns only older
-/// holders, the newer ones are returned.
+/// holders, the others are returned.
 pub async fn holders(
     node: &Handle,
     number: PromoNumber,
     at: Millis,
     most: usize,
-) -> Result<Vec<ReportedAllocation>, HolderError> {
-    let (mut found, mut at) = (Vec::new(), at);
+) -> Result<History, HolderError> {
+    let oldest = Millis(at.0.saturating_sub(HORIZON.0));
+    let (mut found, mut gaps, mut at) = (Vec::new(), 0, at);
     let (mut newer, mut step) = (None, 1);
     while found.len() < most {
         let past = match node.holder(number, at).await {
@@ -34,7 +41,10 @@ pub async fn holders(
                 }
                 None => joined.past,
             },
-            Err(_) if !found.is_empty() => break,
+            Err(_) if !found.is_empty() => {
+                gaps += 1;
+                break;
+            }
             Err(error) => return Err(HolderError::Unavailable(error.to_string())),
         };
         let held = match (past.held, past.missing) {
@@ -45,7 +55,18 @@ pub async fn holders(
             }
             (Some(held), _) => held,
             (None, Some(missing)) if found.is_empty() => return Err(gap(missing)),
-            (None, _) => break,
+            (None, Some(Missing::NotKept | Missing::Damaged)) if gaps < most => {
+                gaps += 1;
+                match before_gap(node, number, (oldest, at)).await {
+                    Some(before) => at = before,
+                    None => break,
+                }
+                continue;
+            }
+            (None, missing) => {
+                gaps += usize::from(missing.is_some());
+                break;
+            }
         };
         // If the clocks of two nodes differ, two look-ups may date one allocation differently.
         if newer == Some(held.allocated_at) && step < STEP_MAX {
@@ -64,7 +85,41 @@ pub async fn holders(
             tapped_at: None,
         });
     }
-    Ok(found)
+    Ok(History { allocations: found, has_gap: gaps > 0 })
+}
+
+/// Returns the time of the newest known allocation of `number` before `gap`, but not before
+/// `oldest`. At the time `gap`, the history is missing. `None` if there is no such allocation.
+async fn before_gap(
+    node: &Handle,
+    number: PromoNumber,
+    (oldest, gap): (Millis, Millis),
+) -> Option<Millis> {
+    let past = async |at: Millis| node.holder(number, at).await.ok().map(|joined| joined.past);
+    let is_before = |next: &Millis| *next < gap;
+    let (mut at, mut step) = (gap, 1_000);
+    let mut found = loop {
+        if at <= oldest {
+            return None;
+        }
+        at = Millis(gap.0.saturating_sub(step)).max(oldest);
+        step *= 4;
+        let Past { held, next, .. } = past(at).await?;
+        let held = held.filter(|held| held.allocated_wall >= oldest);
+        let first = held.map(|held| held.allocated_wall).or(next.filter(is_before));
+        if let Some(first) = first {
+            break first;
+        }
+    };
+    // The history may be missing at several times between `found` and `gap`.
+    for _ in 0..LATER_MAX {
+        let next = past(found).await?.held.and_then(|held| held.next_allocated_at);
+        match next.filter(|next| is_before(next) && found < *next) {
+            Some(next) => found = next,
+            None => break,
+        }
+    }
+    Some(found)
 }
 
 /// Returns the keep-alives, up to the time `at`, for the allocation of `number` that was made at

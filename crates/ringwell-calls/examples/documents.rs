@@ -17,13 +17,13 @@ fn answers() -> Vec<(&'static str, Instruction)> {
         caller_id: Some("+18005550100".to_owned()),
         timeout_s: 20,
         whisper: true,
-        leg: Leg { place: 0, is_last: false },
+        leg: Leg { place: 0, tried: vec!["0123abcd".to_owned()] },
     };
     let sip = Connect {
         to: "sip:a.b@pbx.example".to_owned(),
         caller_id: None,
         whisper: false,
-        leg: Leg { place: 1, is_last: true },
+        leg: Leg { place: 1, tried: vec!["0123abcd".to_owned(), "4567cdef".to_owned()] },
         ..number.clone()
     };
     vec![

@@ -116,9 +116,17 @@ pub enum HolderError {
     Gone(String),
 }
 
+/// A number's allocations up to a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// The allocations that are known, newest first.
+    pub allocations: Vec<ReportedAllocation>,
+    /// Whether allocations before the newest one may be missing, for example after a restore.
+    pub has_gap: bool,
+}
+
 /// A future that looks up the holders of a number.
-pub type Holders<'a> =
-    Pin<Box<dyn Future<Output = Result<Vec<ReportedAllocation>, HolderError>> + Send + 'a>>;
+pub type Holders<'a> = Pin<Box<dyn Future<Output = Result<History, HolderError>> + Send + 'a>>;
 
 /// The keep-alives of one allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -171,15 +179,17 @@ impl Attributed {
 
 impl Attribution {
     /// Returns the attribution of a call that began at `at`. `serving` contains the pools that
-    /// serve the called number, and `held` contains the number's newest [`LOOKED_UP_MAX`]
+    /// serve the called number, and `history` contains the number's newest [`LOOKED_UP_MAX`]
     /// allocations.
     #[must_use]
-    pub fn of(at: Millis, serving: &[Serving], held: &[ReportedAllocation]) -> Self {
+    pub fn of(at: Millis, serving: &[Serving], history: &History) -> Self {
+        let held = &history.allocations;
         let pool_of = |it: &Serving| PoolRef { id: it.pool.0, name: it.name.clone() };
         let own = serving.iter().find(|it| !it.is_overflow);
         let pool = own.or(serving.first()).map(pool_of);
         let candidates: Vec<Candidate> = held.iter().map(candidate).collect();
-        let chances = probabilities(at, &candidates);
+        let unknown = held.first().filter(|_| history.has_gap).map(latest_before);
+        let chances = probabilities(at, &candidates, unknown);
         let allocation = |(held, probability): (&ReportedAllocation, f64)| Allocation {
             allocated_ms: held.allocated_at.0,
             locked_until_ms: held.locked_until.0,
@@ -207,7 +217,7 @@ impl Attribution {
             outcome: Attributed::Allocated,
             pool: named.or(pool),
             allocation: all.next(),
-            confidence: confidence(at, &candidates, late),
+            confidence: confidence(at, &candidates, late, unknown),
             earlier: all.collect(),
             problem: None,
         }
@@ -257,6 +267,13 @@ fn is_shared(serving: &[Serving]) -> bool {
     serving.iter().all(|it| it.is_overflow) && !serving.is_empty()
 }
 
+/// The latest time at which another visitor can have received the number before `newest`, if both
+/// lockouts are equally long.
+fn latest_before(newest: &ReportedAllocation) -> Millis {
+    let lockout = newest.locked_until.0.saturating_sub(newest.allocated_at.0);
+    Millis(newest.allocated_at.0.saturating_sub(lockout))
+}
+
 fn candidate(held: &ReportedAllocation) -> Candidate {
     Candidate { allocated_at: held.allocated_at, tapped_at: held.tapped_at }
 }
@@ -271,10 +288,15 @@ fn the_newest_visitor_is_named_and_the_others_are_listed() {
         tapped_at: None,
         parameters: vec![("gclid".to_owned(), name.to_owned())],
     };
+    let history =
+        |all: &[ReportedAllocation]| History { allocations: all.to_vec(), has_gap: false };
     let own = Serving { pool: PoolId(7), name: Some("Shop".to_owned()), is_overflow: false };
     let at = Millis(100_000_000);
-    let found =
-        Attribution::of(at, std::slice::from_ref(&own), &[visitor(60, "b"), visitor(3600, "a")]);
+    let found = Attribution::of(
+        at,
+        std::slice::from_ref(&own),
+        &history(&[visitor(60, "b"), visitor(3600, "a")]),
+    );
     assert_eq!(found.outcome, Attributed::Allocated);
     let allocation = found.allocation.unwrap();
     assert_eq!(allocation.parameters[0].1, "b");
@@ -282,20 +304,29 @@ fn the_newest_visitor_is_named_and_the_others_are_listed() {
     assert_eq!(found.earlier.len(), 1);
     assert!(found.earlier[0].late);
     assert!(found.confidence.unwrap().reason.contains("1 earlier visitor"));
-    assert_eq!(Attribution::of(at, std::slice::from_ref(&own), &[]).outcome, Attributed::None);
+    assert_eq!(
+        Attribution::of(at, std::slice::from_ref(&own), &history(&[])).outcome,
+        Attributed::None
+    );
     // If the number was handed out exactly four times, all its visitors are candidates, so the
     // probabilities add up to 1.
     let all: Vec<_> = (0..5).map(|it| visitor(60 + it, "d")).collect();
     let sum = |count: usize| {
-        let found = Attribution::of(at, std::slice::from_ref(&own), &all[..count]);
+        let found = Attribution::of(at, std::slice::from_ref(&own), &history(&all[..count]));
         let shown = found.allocation.into_iter().chain(found.earlier).map(|it| it.probability);
         let shown: Vec<_> = shown.collect();
         assert_eq!(shown.len(), 4, "{shown:?}");
         shown.iter().sum::<f64>()
     };
     assert!((sum(4) - 1.0).abs() < 0.005 && sum(5) < 0.5, "{} {}", sum(4), sum(5));
+    let lost = History { has_gap: true, ..history(&all[..1]) };
+    let found = Attribution::of(at, std::slice::from_ref(&own), &lost);
+    assert!(found.confidence.unwrap().value < 0.99 && found.allocation.unwrap().probability < 0.99);
     let shared = Serving { pool: PoolId(7), name: None, is_overflow: true };
-    let found = Attribution::of(at, std::slice::from_ref(&shared), &[visitor(3600, "a")]);
+    let found = Attribution::of(at, std::slice::from_ref(&shared), &history(&[visitor(3600, "a")]));
     assert_eq!(found.outcome, Attributed::Overflow);
-    assert_eq!(Attribution::of(at, &[shared], &[visitor(60, "a")]).outcome, Attributed::Allocated);
+    assert_eq!(
+        Attribution::of(at, &[shared], &history(&[visitor(60, "a")])).outcome,
+        Attributed::Allocated
+    );
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use ringwell_core::Millis;
 
 use crate::attribution::Serving;
-use crate::caller::Caller;
+use crate::caller::{Caller, plain_address};
 use crate::provider::Refusal;
 
 /// The maximum number of entries in the list.
@@ -75,7 +75,7 @@ impl Pattern {
             Caller::E164(number) if text.starts_with('+') && number.len() > DIGITS_MIN => {
                 Some(Self(number))
             }
-            Caller::Sip(address) => Some(Self(plain(&address))),
+            Caller::Sip(address) => Some(Self(plain_address(&address))),
             Caller::E164(_) | Caller::Withheld | Caller::Hash(_) => None,
         }
     }
@@ -97,7 +97,7 @@ impl Pattern {
     fn all_of(caller: &Caller) -> Vec<Self> {
         match caller {
             Caller::Withheld => vec![Self(WITHHELD.to_owned())],
-            Caller::Sip(address) => vec![Self(plain(address))],
+            Caller::Sip(address) => vec![Self(plain_address(address))],
             Caller::E164(number) => {
                 let prefixes = (2..=number.len()).rev().map(|to| format!("{}*", &number[..to]));
                 [number.clone()].into_iter().chain(prefixes).map(Self).collect()
@@ -105,20 +105,6 @@ impl Pattern {
             Caller::Hash(_) => Vec::new(),
         }
     }
-}
-
-/// Converts a SIP address to its stored form: without port and parameters, and with its host in
-/// lower case.
-fn plain(address: &str) -> String {
-    let (scheme, rest) = address.split_once(':').unwrap_or(("sip", address));
-    let rest = rest.split([';', '?']).next().unwrap_or_default();
-    let (user, host) = rest.rsplit_once('@').unwrap_or(("", rest));
-    // An IPv6 address is in brackets, so the text after its last colon ends with `]` and is not
-    // mistaken for a port.
-    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
-    let name = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |it| it.0);
-    let at = if user.is_empty() { "" } else { "@" };
-    format!("{scheme}:{user}{at}{}", name.to_ascii_lowercase())
 }
 
 impl Blocks {

@@ -85,7 +85,8 @@ impl Caller {
 
     /// Parses a SIP address, as an operator types it. `None` for any other text.
     pub(crate) fn of_address(text: &str) -> Option<Self> {
-        let is_sip = text.starts_with("sip:") || text.starts_with("sips:");
+        let small = with_small_scheme(text.trim());
+        let is_sip = small.starts_with("sip:") || small.starts_with("sips:");
         is_sip.then(|| Self::read(text)).filter(|caller| *caller != Self::Withheld)
     }
 
@@ -98,9 +99,26 @@ impl Caller {
         }
     }
 
-    /// The caller with the number replaced by its HMAC, for logs that must not contain the number.
+    /// The caller with a SIP address in its normal form, see [`plain_address`]. Addresses with the
+    /// same normal form belong to one caller.
+    #[must_use]
+    pub(crate) fn plain(&self) -> Self {
+        match self {
+            Self::Sip(address) => Self::Sip(plain_address(address)),
+            Self::Withheld | Self::E164(_) | Self::Hash(_) => self.clone(),
+        }
+    }
+
+    /// The caller with the number, or with the normal form of the SIP address, replaced by its
+    /// HMAC, for logs that must not contain the number.
     #[must_use]
     pub fn hashed(&self, key: &[u8]) -> Self {
+        self.plain().hashed_as_is(key)
+    }
+
+    /// [`Self::hashed`] as earlier releases computed it: of the SIP address as it was received.
+    #[must_use]
+    pub(crate) fn hashed_as_is(&self, key: &[u8]) -> Self {
         match self {
             Self::E164(text) | Self::Sip(text) => {
                 Self::Hash(digest::hex(&Mac::Sha256.sign(key, &[text.as_bytes()])))
@@ -144,6 +162,22 @@ impl fmt::Display for Caller {
             Self::Hash(_) => f.write_str("hash:***"),
         }
     }
+}
+
+/// Converts a SIP address to its normal form: without port and parameters, and with its host in
+/// lower case.
+pub(crate) fn plain_address(address: &str) -> String {
+    let (scheme, rest) = address.split_once(':').unwrap_or(("sip", address));
+    let (user, host) = rest.split_once('@').unwrap_or(("", rest));
+    // The user, too, may have parameters.
+    let user = user.split(';').next().unwrap_or_default();
+    let host = host.split([';', '?']).next().unwrap_or_default();
+    // An IPv6 address is in brackets, so the text after its last colon ends with `]` and is not
+    // mistaken for a port.
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let name = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |it| it.0);
+    let at = if user.is_empty() { "" } else { "@" };
+    format!("{scheme}:{user}{at}{}", name.to_ascii_lowercase())
 }
 
 /// Converts a number to `+` and digits. A number without `+` and country code is treated as North

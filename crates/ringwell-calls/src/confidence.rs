@@ -56,9 +56,10 @@ pub fn density(delay_s: f64) -> f64 {
 
 /// The probabilities of the first [`CANDIDATES_MAX`] allocations in `looked_up`, in the same order,
 /// for a call at `at`. If `looked_up` contains more allocations, the sum is less than 1, because an
-/// earlier visitor may have called.
+/// earlier visitor may have called. The same holds for `unknown`: the time at which a visitor may
+/// have received the number whose allocation is missing from the history, if any is missing.
 #[must_use]
-pub fn probabilities(at: Millis, looked_up: &[Candidate]) -> Vec<f64> {
+pub fn probabilities(at: Millis, looked_up: &[Candidate], unknown: Option<Millis>) -> Vec<f64> {
     let candidates = &looked_up[..looked_up.len().min(CANDIDATES_MAX)];
     let have_earlier = looked_up.len() > candidates.len();
     let score = |it: &Candidate| {
@@ -67,7 +68,8 @@ pub fn probabilities(at: Millis, looked_up: &[Candidate]) -> Vec<f64> {
     };
     let scores: Vec<f64> = candidates.iter().map(score).collect();
     let before = if have_earlier { before(at, candidates) } else { 0.0 };
-    let sum = scores.iter().sum::<f64>() + before;
+    let missing = unknown.map_or(0.0, |since| density(delay_s(at, since)));
+    let sum = scores.iter().sum::<f64>() + before + missing;
     scores.iter().map(|score| if sum > 0.0 { score / sum } else { 0.0 }).collect()
 }
 
@@ -91,11 +93,17 @@ fn before(at: Millis, candidates: &[Candidate]) -> f64 {
 }
 
 /// The confidence in the newest allocation, which is the first in `looked_up`. `late` must be true
-/// if this allocation's lockout was over at the time of the call. `None` if `looked_up` is empty.
+/// if this allocation's lockout was over at the time of the call. For `unknown`, see
+/// [`probabilities`]. `None` if `looked_up` is empty.
 #[must_use]
-pub fn confidence(at: Millis, looked_up: &[Candidate], late: bool) -> Option<Confidence> {
+pub fn confidence(
+    at: Millis,
+    looked_up: &[Candidate],
+    late: bool,
+    unknown: Option<Millis>,
+) -> Option<Confidence> {
     let first = looked_up.first()?;
-    let value = probabilities(at, looked_up).first().copied().unwrap_or_default();
+    let value = probabilities(at, looked_up, unknown).first().copied().unwrap_or_default();
     let value = (value * 1000.0).round() / 1000.0;
     let delay = delay_s(at, first.allocated_at);
     let tapped = match first.tapped_at {
@@ -104,6 +112,7 @@ pub fn confidence(at: Millis, looked_up: &[Candidate], late: bool) -> Option<Con
     };
     let shown = format!("called {} after the number was shown{tapped}", span(delay));
     let others = match looked_up.len() - 1 {
+        0 if unknown.is_some() => "no earlier visitor is known".to_owned(),
         0 => "no other visitor had it before".to_owned(),
         1 => "1 earlier visitor who had the number may be the caller".to_owned(),
         CANDIDATES_MAX => {
@@ -119,7 +128,13 @@ pub fn confidence(at: Millis, looked_up: &[Candidate], late: bool) -> Option<Con
     } else {
         ""
     };
-    let reason = format!("{shown}; {others}{over}");
+    let gap = match unknown {
+        None => "",
+        Some(_) => {
+            "; earlier visitors may be missing, because part of the number's history is lost"
+        }
+    };
+    let reason = format!("{shown}; {others}{gap}{over}");
     Some(Confidence { value, reason })
 }
 
@@ -165,19 +180,19 @@ mod tests {
     #[test]
     fn the_newest_visitor_is_likelier_the_sooner_the_call() {
         let at = Millis(100_000_000);
-        let p = probabilities(at, &candidates(&[60, 3_600], at));
+        let p = probabilities(at, &candidates(&[60, 3_600], at), None);
         // f(60) = .8/180 e^(-1/3) + .15/1800 e^(-1/30) + .05/21600 e^(-1/360) = 0.0032674
         // f(3600) = .8/180 e^-20 + .15/1800 e^-2 + .05/21600 e^(-1/6) = 0.0000132375
         assert!((p[0] - 0.003_267_4 / (0.003_267_4 + 0.000_013_237)).abs() < 1e-4, "{p:?}");
-        let later = probabilities(at, &candidates(&[1_800, 3_600], at));
+        let later = probabilities(at, &candidates(&[1_800, 3_600], at), None);
         assert!(later[0] < p[0] && later[0] > 0.5, "{later:?}");
-        let one = confidence(at, &candidates(&[30], at), false).unwrap();
+        let one = confidence(at, &candidates(&[30], at), false, None).unwrap();
         assert_eq!(
             one.reason,
             "called 30 s after the number was shown; no other visitor had it before"
         );
         assert!((one.value - 1.0).abs() < 1e-9);
-        assert_eq!(confidence(at, &[], false), None);
+        assert_eq!(confidence(at, &[], false, None), None);
     }
 
     /// Tests a number that is handed out every twenty minutes. For a call to it, four visitors are
@@ -186,33 +201,55 @@ mod tests {
     fn visitors_before_the_oldest_candidate_count_too() {
         let at = Millis(100_000_000);
         let ages = |count: u64| (0..count).map(|it| 600 + it * 1_200).collect::<Vec<_>>();
-        let four = probabilities(at, &candidates(&ages(5), at));
+        let four = probabilities(at, &candidates(&ages(5), at), None);
         assert_eq!(four.len(), CANDIDATES_MAX);
         // The exact sum of the scores of all allocations, for comparison with the approximation.
         let all: f64 = (0..200_u32).map(|it| density(600.0 + f64::from(it) * 1_200.0)).sum();
         assert!((four[0] - density(600.0) / all).abs() < 1e-4, "{four:?}");
         assert!(four.iter().sum::<f64>() < 0.99);
         for only in [3, 4] {
-            let all = probabilities(at, &candidates(&ages(only), at));
+            let all = probabilities(at, &candidates(&ages(only), at), None);
             assert!((all.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{all:?}");
         }
         // All allocations have the same time.
         assert!(
-            probabilities(at, &candidates(&[60; 5], at)).iter().all(|it| (it - 0.25).abs() < 1e-9)
+            probabilities(at, &candidates(&[60; 5], at), None)
+                .iter()
+                .all(|it| (it - 0.25).abs() < 1e-9)
         );
-        let reason = |count| confidence(at, &candidates(&ages(count), at), false).unwrap().reason;
+        let reason =
+            |count| confidence(at, &candidates(&ages(count), at), false, None).unwrap().reason;
         let three = "; one of 3 earlier visitors who had the number may be the caller";
         assert!(reason(4).ends_with(three), "{}", reason(4));
         assert!(reason(5).contains("; one of 4 or more earlier visitors"), "{}", reason(5));
+    }
+
+    /// After a restore, the allocations since the backup are unknown.
+    #[test]
+    fn a_visitor_whose_allocation_is_lost_may_have_called() {
+        let at = Millis(100_000_000);
+        let unknown = Some(Millis(at.0 - 60_000));
+        let alone = confidence(at, &candidates(&[30], at), false, unknown).unwrap();
+        let share = density(30.0) / (density(30.0) + density(60.0));
+        assert!((alone.value - share).abs() < 1e-3, "{alone:?}");
+        assert_eq!(
+            alone.reason,
+            "called 30 s after the number was shown; no earlier visitor is known; earlier visitors \
+             may be missing, because part of the number's history is lost"
+        );
+        let two = confidence(at, &candidates(&[30, 90], at), false, unknown).unwrap();
+        assert!(two.value < alone.value, "{two:?}");
+        assert!(two.reason.contains("; 1 earlier visitor who had the number"), "{two:?}");
+        assert!(two.reason.contains("; earlier visitors may be missing, because"), "{two:?}");
     }
 
     #[test]
     fn a_tap_before_the_call_makes_its_visitor_more_likely() {
         let at = Millis(100_000_000);
         let mut all = candidates(&[1_800, 3_600], at);
-        let before = confidence(at, &all, false).unwrap();
+        let before = confidence(at, &all, false, None).unwrap();
         all[0].tapped_at = Some(Millis(at.0 - 10_000));
-        let after = confidence(at, &all, false).unwrap();
+        let after = confidence(at, &all, false, None).unwrap();
         assert!(after.value > 0.999 && before.value < 0.95, "{before:?} {after:?}");
         let said = "called 30 min after the number was shown, 10 s after the visitor tapped it; ";
         assert!(after.reason.starts_with(said), "{}", after.reason);
@@ -220,12 +257,12 @@ mod tests {
         // visitor looked at the number at that time.
         all[0].tapped_at = None;
         all[1].tapped_at = Some(Millis(at.0 - 3_500_000));
-        let old = confidence(at, &all, false).unwrap();
+        let old = confidence(at, &all, false, None).unwrap();
         assert!((old.value - before.value).abs() < 0.05, "{old:?}");
         // The tap may be later than the call, because the provider's clock may be behind the
         // server's.
         all[1].tapped_at = Some(Millis(at.0 + 3_000));
-        assert!(confidence(at, &all, false).unwrap().value < 0.05);
+        assert!(confidence(at, &all, false, None).unwrap().value < 0.05);
     }
 
     #[test]
@@ -235,7 +272,7 @@ mod tests {
             Candidate { allocated_at: Millis(5_000), tapped_at: None },
             Candidate { allocated_at: Millis(0), tapped_at: None },
         ];
-        let sum: f64 = probabilities(at, &all).iter().sum();
+        let sum: f64 = probabilities(at, &all, None).iter().sum();
         assert!((sum - 1.0).abs() < 1e-9);
     }
 }

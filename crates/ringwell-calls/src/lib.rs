@@ -28,7 +28,7 @@ pub mod webhook;
 
 pub use account::{Account, Warnings};
 pub use attribution::{
-    Attributed, Attribution, FoundKeepAlives, HolderError, Holders, KeepAlives, Numbers,
+    Attributed, Attribution, FoundKeepAlives, History, HolderError, Holders, KeepAlives, Numbers,
     ReportedAllocation, Serving,
 };
 pub use call::{CallEvent, CallState, EventKind, Facts, Outcome};

@@ -31,7 +31,7 @@ fn change(call: &str, at: u64, kind: EventKind) -> CallChange {
         events: vec![ReportedEvent { event, received: Millis(at) }],
         number: Some("+18005551212".to_owned()),
         caller: Some(Caller::E164("+14155551234".to_owned())),
-        attribution: Some(Attribution::of(Millis(at), &[], &[])),
+        attribution: Some(Attribution::of(Millis(at), &[], &ringwell_calls::History::default())),
         ..CallChange::default()
     }
 }

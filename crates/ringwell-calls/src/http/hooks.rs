@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 
 use crate::account::Account;
+use crate::call::EventKind;
 use crate::clock::now;
 use crate::form::FIELDS_MAX;
 use crate::provider::{self, Connect, Hook, Incoming, Instruction, Leg, Report, Shown, Unsigned};
@@ -166,7 +167,7 @@ async fn answer(
         received: incoming.received,
     };
     // Some providers send all kinds of reports to one URL.
-    let begins = call.events.iter().any(|it| it.kind == crate::EventKind::Started);
+    let begins = call.events.iter().any(|it| it.kind == EventKind::Started);
     let hook = match hook {
         Hook::Answer if !begins => Hook::Status,
         Hook::Status if begins => Hook::Answer,
@@ -183,7 +184,7 @@ async fn answer(
             match decision.destination {
                 Destination::To(plan) => {
                     let from = decision.caller.number().map(str::to_owned);
-                    Ok(connect(&plan, 0, decision.call, &number, from))
+                    Ok(connect(&plan, Leg::first(&plan.to), decision.call, &number, from))
                 }
                 Destination::Refused(refusal) => Ok(Instruction::Refuse(refusal)),
                 Destination::None(reason) => {
@@ -196,24 +197,38 @@ async fn answer(
             Ok(whisper.map_or(Instruction::Nothing, Instruction::Whisper))
         }
         Hook::Dial => {
-            let is_over =
-                call.events.iter().any(|it| matches!(it.kind, crate::EventKind::Ended(_)));
             let number = named.or(call.to.clone());
-            let from = call.from.clone();
-            let next = plan_of(number.as_deref()).await;
-            let next = next.filter(|plan| leg.place + 1 < plan.to.len());
-            match next.filter(|_| !is_over && !leg.is_last) {
-                Some(plan) => {
-                    service.report_while_ringing(call).await;
-                    let from = from
-                        .and_then(|from| crate::Caller::read(&from).number().map(str::to_owned));
-                    Ok(connect(&plan, leg.place + 1, id.clone(), &number.unwrap_or_default(), from))
-                }
-                None => stored(service, call).await,
-            }
+            let plan = plan_of(number.as_deref()).await;
+            dialled(service, call, (plan, &leg), (id.clone(), number)).await
         }
         Hook::Status => stored(service, call).await,
     }
+}
+
+/// Answers a report about the destination `leg` of a call. If the destination did not answer,
+/// connects the call to the next one in `plan`.
+async fn dialled(
+    service: &Service,
+    mut call: IncomingCall,
+    (plan, leg): (Option<RoutePlan>, &Leg),
+    (id, number): (String, Option<String>),
+) -> Result<Instruction, Refused> {
+    let may_continue = call.events.iter().all(|it| matches!(it.kind, EventKind::LegEnded(_)));
+    let plan = plan.filter(|_| may_continue);
+    let Some((plan, next)) = plan.as_ref().and_then(|plan| Some((plan, leg.next(&plan.to)?)))
+    else {
+        // No destination is left, so the call is over.
+        for event in &mut call.events {
+            if let EventKind::LegEnded(outcome) = event.kind {
+                event.kind = EventKind::Ended(Some(outcome));
+            }
+        }
+        return stored(service, call).await;
+    };
+    let from = call.from.clone();
+    service.report_while_ringing(call).await;
+    let from = from.and_then(|from| crate::Caller::read(&from).number().map(str::to_owned));
+    Ok(connect(plan, Some(next), id, &number.unwrap_or_default(), from))
 }
 
 async fn stored(service: &Service, call: IncomingCall) -> Result<Instruction, Refused> {
@@ -226,14 +241,13 @@ fn provider_id(call: &IncomingCall) -> String {
 
 fn connect(
     plan: &RoutePlan,
-    place: usize,
+    chosen: Option<(&String, Leg)>,
     call: String,
     number: &str,
     from: Option<String>,
 ) -> Instruction {
-    // A destination always exists: a plan contains at least one, and callers of this function pass
-    // valid indices.
-    let Some(to) = plan.to.get(place) else { return Instruction::Nothing };
+    // A destination always exists, because a plan contains at least one.
+    let Some((to, leg)) = chosen else { return Instruction::Nothing };
     Instruction::Connect(Connect {
         call,
         number: number.trim_start_matches('+').to_owned(),
@@ -242,6 +256,9 @@ fn connect(
         caller_id: plan.caller_id.clone(),
         timeout_s: plan.timeout_s,
         whisper: plan.whisper.is_some(),
-        leg: Leg { place, is_last: place + 1 == plan.to.len() },
+        leg,
     })
 }
+
+#[cfg(test)]
+mod tests;

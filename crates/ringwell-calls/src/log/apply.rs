@@ -102,8 +102,7 @@ async fn apply_in(
     }
     // If the number was added or the beginning of the call was corrected, the attribution may
     // contain the wrong visitor.
-    let is_outdated =
-        row.to_look_up() != looked_up && row.redacted_at.is_none() && row.attribution.is_known();
+    let is_outdated = row.to_look_up() != looked_up && row.attribution.is_known();
     let before = is_outdated.then(|| std::mem::take(&mut row.attribution));
     let was_pending = row.attribution.outcome == Attributed::Pending;
     let fits = change.looked_up.as_ref().is_none_or(|it| *it == row.to_look_up());

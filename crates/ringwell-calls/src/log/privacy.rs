@@ -6,15 +6,14 @@ use std::fmt::Write;
 
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
 use super::error::LogError;
-use super::query::{call, columns_of};
-use super::values::moment;
-use super::values::text;
-use super::values::{from_ms, ms};
+use super::query::{EventRow, call, columns_of};
+use super::row::erased_caller;
+use super::values::{from_ms, moment, ms, parsed, text, to_db};
 use super::{CallRow, Log, blocks};
 use crate::attribution::{Allocation, Attribution};
 use crate::call::CallState;
@@ -249,7 +248,7 @@ async fn remove_one(db: &mut AnyConnection, id: &str) -> Result<(), LogError> {
 }
 
 /// Removes callers, parameters and STIR/SHAKEN verdicts from calls. Keeps times, pools and
-/// outcomes. Replaces the bodies of the calls' events, but keeps the order of events.
+/// outcomes, also in the calls' events.
 async fn redact(db: &mut AnyConnection, rows: &[AnyRow], now: Millis) -> Result<u64, LogError> {
     for row in rows {
         let id: String = row.try_get(0)?;
@@ -268,10 +267,44 @@ async fn redact_one(db: &mut AnyConnection, id: &str, now: Millis) -> Result<(),
     );
     let query = query.bind(attribution.transpose()?).bind(ms(now)).bind(id.to_owned());
     query.execute(&mut *db).await?;
-    let body = text(&serde_json::json!({ "data": { "id": id, "redacted": true } }))?;
-    let query = sqlx::query("UPDATE call_events SET body = $1 WHERE call = $2");
-    query.bind(body).bind(id.to_owned()).execute(&mut *db).await?;
+    redact_events(db, id).await
+}
+
+/// Removes the caller, the visitors and the verdicts from the bodies of all events about `call`.
+async fn redact_events(db: &mut AnyConnection, call: &str) -> Result<(), LogError> {
+    let query =
+        sqlx::query("SELECT place, id, type, call, at_ms, body FROM call_events WHERE call = $1");
+    for row in query.bind(call.to_owned()).fetch_all(&mut *db).await? {
+        let event = EventRow::read(&row)?;
+        let mut body: Value = parsed(Some(event.body))?.unwrap_or_default();
+        redact_value(&mut body);
+        body["data"]["redacted"] = json!(true);
+        // Earlier releases also removed the type and the time.
+        body["type"] = json!(event.kind);
+        body["timestamp"] = json!(moment(event.at));
+        let query = sqlx::query("UPDATE call_events SET body = $1 WHERE place = $2");
+        query.bind(text(&body)?).bind(to_db(event.place)).execute(&mut *db).await?;
+    }
     Ok(())
+}
+
+/// Removes everything that identifies a person from an event. The call may be nested in the event
+/// about one of its outcomes.
+fn redact_value(value: &mut Value) {
+    let Value::Object(members) = value else {
+        if let Value::Array(values) = value {
+            values.iter_mut().for_each(redact_value);
+        }
+        return;
+    };
+    for (name, value) in members {
+        match name.as_str() {
+            "from" => *value = erased_caller(),
+            "stir" | "first_time_caller" => *value = Value::Null,
+            "parameters" => *value = json!({}),
+            _ => redact_value(value),
+        }
+    }
 }
 
 /// Removes a visitor's parameters from the attributions of all calls to `number`. The visitor's
@@ -326,7 +359,7 @@ fn forget_in_value(value: &mut Value, at: &[String]) {
     match value {
         Value::Object(members) => {
             if is_theirs && members.contains_key("parameters") {
-                members.insert("parameters".to_owned(), serde_json::json!({}));
+                members.insert("parameters".to_owned(), json!({}));
             }
             members.values_mut().for_each(|value| forget_in_value(value, at));
         }
@@ -418,3 +451,6 @@ pub fn fingerprint(parameters: &[(String, String)]) -> String {
     }
     digest::sha256_hex(all.as_bytes())
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 //!
 //! Lists are read in pages. A cursor refers to the last entry of the previous page.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use ringwell_core::Millis;
@@ -309,20 +310,33 @@ impl Log {
     }
 }
 
-/// The values of the column `caller` that stand for `caller`: the caller, and its hash in each month
-/// in which callers were hashed. There are none if the caller has no number or address.
+/// The values of the column `caller` that stand for `caller`: the caller, for a SIP address all
+/// stored addresses with the same normal form, and the hashes in each month in which callers were
+/// hashed. There are none if the caller has no number or address.
 pub(super) async fn columns_of(
     db: &mut AnyConnection,
     caller: &Caller,
 ) -> Result<Vec<String>, LogError> {
-    let mut columns = Vec::from_iter(caller.to_column());
-    if !columns.is_empty() {
-        for row in sqlx::query("SELECT secret FROM caller_keys").fetch_all(db).await? {
-            let key: String = row.try_get(0)?;
-            columns.extend(caller.hashed(key.as_bytes()).to_column());
+    let mut columns = BTreeSet::from_iter(caller.to_column());
+    if columns.is_empty() {
+        return Ok(Vec::new());
+    }
+    if let Caller::Sip(_) = caller {
+        let query = "SELECT DISTINCT caller FROM calls WHERE caller LIKE 'sip:%' \
+                     OR caller LIKE 'sips:%'";
+        for row in sqlx::query(query).fetch_all(&mut *db).await? {
+            let stored: String = row.try_get(0)?;
+            if Caller::from_column(Some(&stored)).plain() == caller.plain() {
+                columns.insert(stored);
+            }
         }
     }
-    Ok(columns)
+    for row in sqlx::query("SELECT secret FROM caller_keys").fetch_all(db).await? {
+        let key: String = row.try_get(0)?;
+        columns.extend(caller.hashed(key.as_bytes()).to_column());
+        columns.extend(caller.hashed_as_is(key.as_bytes()).to_column());
+    }
+    Ok(columns.into_iter().collect())
 }
 
 /// The statement that lists calls, and its first arguments: numbers, then texts. The remaining

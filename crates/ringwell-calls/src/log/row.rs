@@ -86,9 +86,7 @@ impl CallRow {
     pub fn to_json(&self) -> Value {
         let facts = &self.facts;
         let caller = match &self.caller {
-            Caller::Withheld if self.redacted_at.is_some() => {
-                json!({ "withheld": true, "erased": true })
-            }
+            Caller::Withheld if self.redacted_at.is_some() => erased_caller(),
             Caller::Withheld => json!({ "withheld": true }),
             Caller::E164(number) => json!({ "e164": number }),
             Caller::Sip(address) => json!({ "sip": address }),
@@ -151,6 +149,11 @@ impl CallRow {
         }
         value
     }
+}
+
+/// The JSON of a caller who was erased.
+pub(super) fn erased_caller() -> Value {
+    json!({ "withheld": true, "erased": true })
 }
 
 fn robocall(row: &AnyRow) -> Result<Option<Robocall>, LogError> {

@@ -42,8 +42,7 @@ pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {
         "transferAnswer" => (Some(EventKind::Answered), text("eventTime")),
         "transferComplete" | "transferDisconnect" => {
             let outcome = outcome(text("cause").unwrap_or_default(), was_answered);
-            let is_end =
-                leg.is_last || matches!(outcome, Outcome::Answered | Outcome::CallerGaveUp);
+            let is_end = matches!(outcome, Outcome::Answered | Outcome::CallerGaveUp);
             let kind =
                 if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) };
             (Some(kind), text("eventTime"))

@@ -31,7 +31,7 @@ pub struct Connect {
     pub timeout_s: u64,
     /// Whether an announcement is played to the callee first.
     pub whisper: bool,
-    /// The index of this destination in the list of destinations.
+    /// The attempt to reach this destination.
     pub leg: super::Leg,
 }
 
@@ -56,10 +56,9 @@ pub struct Document {
 impl Connect {
     /// The query string for the URLs of later hooks.
     pub(super) fn query(&self) -> String {
-        let last = if self.leg.is_last { "&last=1" } else { "" };
         let number =
             if self.number.is_empty() { String::new() } else { format!("&n={}", self.number) };
-        format!("leg={}{last}{number}", self.leg.place)
+        format!("{}{number}", self.leg.query())
     }
 
     pub(super) fn is_sip(&self) -> bool {

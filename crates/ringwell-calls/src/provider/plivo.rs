@@ -85,7 +85,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let found = match hook {
         Hook::Answer if text("Event") == Some("Hangup") => Some(hung_up(&form)),
         Hook::Answer => Some((EventKind::Started, None)),
-        Hook::Dial => dial_status(&form, leg.is_last).map(|kind| (kind, None)),
+        Hook::Dial => dial_status(&form).map(|kind| (kind, None)),
         Hook::Status if text("DialAction").is_some() => dial_action(&form),
         Hook::Status if text("CallStatus").is_some() => Some(hung_up(&form)),
         Hook::Status | Hook::Whisper => None,
@@ -116,7 +116,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     })
 }
 
-fn dial_status(form: &Form, is_last: bool) -> Option<EventKind> {
+fn dial_status(form: &Form) -> Option<EventKind> {
     let outcome = match form.get("DialStatus") {
         "completed" => Outcome::Answered,
         "busy" => Outcome::Busy,
@@ -125,7 +125,7 @@ fn dial_status(form: &Form, is_last: bool) -> Option<EventKind> {
         "failed" => Outcome::Failed,
         _ => return None,
     };
-    let is_end = is_last || matches!(outcome, Outcome::Answered | Outcome::CallerGaveUp);
+    let is_end = matches!(outcome, Outcome::Answered | Outcome::CallerGaveUp);
     Some(if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) })
 }
 

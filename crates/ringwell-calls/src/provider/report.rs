@@ -1,6 +1,8 @@
 //! The contents of a provider's request: the call, its events, and the request's purpose.
 
 use crate::call::CallEvent;
+use crate::digest;
+use crate::form::Form;
 
 /// The maximum length of a provider's id of a call, in bytes.
 pub(super) const CALL_ID_BYTES_MAX: usize = 200;
@@ -19,13 +21,66 @@ pub enum Hook {
     Whisper,
 }
 
-/// The destination to which a request refers, in the call's list of destinations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// An attempt to reach a destination. It is part of the URLs that the provider gets, so it needs no
+/// storage and survives a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leg {
-    /// The index of the destination.
+    /// The count of attempts before this one.
     pub place: usize,
-    /// Whether the destination is the last one in the list.
-    pub is_last: bool,
+    /// The [`mark`]s of the destinations tried so far, including this one. Empty if the URL is from
+    /// a release that wrote only `place`, which was then the index in the list of destinations.
+    pub tried: Vec<String>,
+}
+
+/// The number of characters in a [`mark`].
+const MARK_CHARS: usize = 8;
+/// The maximum number of attempts for one call. A list contains at most ten destinations, but the
+/// list may change while the call rings.
+const ATTEMPTS_MAX: usize = 30;
+
+/// Stands for the destination `to` in a URL: the beginning of its SHA-256.
+fn mark(to: &str) -> String {
+    digest::sha256_hex(to.as_bytes())[..MARK_CHARS].to_owned()
+}
+
+impl Leg {
+    /// Reads the query string of a URL.
+    pub(super) fn read(query: &Form) -> Self {
+        let place = query.get("leg").parse().unwrap_or_default();
+        let marks = query.get("tried").as_bytes().chunks_exact(MARK_CHARS).take(ATTEMPTS_MAX);
+        let tried = marks.map(|mark| String::from_utf8_lossy(mark).into_owned()).collect();
+        Self { place, tried }
+    }
+
+    /// The leg's part of a query string.
+    pub(super) fn query(&self) -> String {
+        format!("leg={}&tried={}", self.place, self.tried.concat())
+    }
+
+    /// The first attempt of a call to the destinations `plan`. `None` if there are none.
+    pub(crate) fn first(plan: &[String]) -> Option<(&String, Self)> {
+        let to = plan.first()?;
+        Some((to, Self { place: 0, tried: vec![mark(to)] }))
+    }
+
+    /// The attempt after this one: the first destination in `plan` that has not been tried yet. The
+    /// list may have changed since the call began. A destination that is listed twice is tried
+    /// twice.
+    pub(crate) fn next<'a>(&self, plan: &'a [String]) -> Option<(&'a String, Self)> {
+        let mut tried = self.tried.clone();
+        if tried.is_empty() {
+            tried.extend(plan.iter().take(self.place.saturating_add(1)).map(|to| mark(to)));
+        }
+        let place = self.place.checked_add(1).filter(|place| *place < ATTEMPTS_MAX)?;
+        let marks: Vec<String> = plan.iter().map(|to| mark(to)).collect();
+        let count = |all: &[String], mark: &String| all.iter().filter(|it| *it == mark).count();
+        let is_left = |index: &usize| {
+            count(&marks[..=*index], &marks[*index]) > count(&tried, &marks[*index])
+        };
+        let index = (0..plan.len()).find(is_left)?;
+        tried.push(marks[index].clone());
+        Some((&plan[index], Self { place, tried }))
+    }
 }
 
 /// The contents of a provider's request.

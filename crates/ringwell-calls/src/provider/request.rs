@@ -64,8 +64,6 @@ impl Incoming {
     }
 
     pub(super) fn leg(&self) -> Leg {
-        let query = self.query_form();
-        let place = query.get("leg").parse().unwrap_or_default();
-        Leg { place, is_last: query.get("last") == "1" }
+        Leg::read(&self.query_form())
     }
 }

@@ -124,7 +124,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let at = moment::believed(form.find("Timestamp"), request.received, &request.target);
     let event = match hook {
         Hook::Answer => Some(event(EventKind::Started, "started".to_owned(), request.received)),
-        Hook::Dial => dialled(&form, leg.is_last, request.received),
+        Hook::Dial => dialled(&form, request.received),
         Hook::Status => progress(&form, parent.is_some(), at),
         Hook::Whisper => None,
     };
@@ -175,12 +175,12 @@ pub(super) fn outcome(status: &str) -> Option<Outcome> {
 
 /// The event for the request after a `<Dial>`. This request reports that the call to a destination
 /// has ended.
-fn dialled(form: &Form, is_last: bool, at: Millis) -> Option<CallEvent> {
+fn dialled(form: &Form, at: Millis) -> Option<CallEvent> {
     let mut outcome = outcome(form.get("DialCallStatus"))?;
     if outcome == Outcome::Answered && form.get("DialBridged") == "false" {
         outcome = Outcome::NoAnswer;
     }
-    let is_end = is_last || matches!(outcome, Outcome::Answered | Outcome::CallerGaveUp);
+    let is_end = matches!(outcome, Outcome::Answered | Outcome::CallerGaveUp);
     let kind = if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) };
     let talk = form.get("DialCallDuration").parse().ok();
     let talk_seconds = talk.filter(|_| outcome == Outcome::Answered);

@@ -13,7 +13,7 @@ fn kinds(report: &Report) -> Vec<(EventKind, Option<u32>)> {
     report.events.iter().map(|event| (event.kind, event.talk_seconds)).collect()
 }
 
-fn connect(to: &str, whisper: bool, is_last: bool) -> Instruction {
+fn connect(to: &str, whisper: bool) -> Instruction {
     Instruction::Connect(Connect {
         call: "c_1".to_owned(),
         number: "18005550100".to_owned(),
@@ -22,7 +22,7 @@ fn connect(to: &str, whisper: bool, is_last: bool) -> Instruction {
         caller_id: None,
         timeout_s: 30,
         whisper,
-        leg: Leg { place: 0, is_last },
+        leg: Leg { place: 0, tried: vec!["0123abcd".to_owned()] },
     })
 }
 
@@ -187,14 +187,14 @@ fn plivo_s_reports_and_documents_have_its_own_form() {
     assert_eq!(rejected.to.as_deref(), Some("+18005550100"));
     assert_eq!(rejected.from.as_deref(), Some("+442079460000"));
     assert_eq!(kinds(&rejected), [(EventKind::Ended(Some(Outcome::Rejected)), None)]);
-    let text = document(&account, &connect("+18005550199", false, true)).body;
+    let text = document(&account, &connect("+18005550199", false)).body;
     assert!(
         text.contains("callerId=\"14155551234\"") && text.contains("<Number>18005550199</Number>"),
         "{text}"
     );
-    assert!(
-        text.contains("callbackUrl=\"https://h/t/main/event?leg=0&amp;last=1&amp;n=18005550100\"")
-    );
+    assert!(text.contains(
+        "callbackUrl=\"https://h/t/main/event?leg=0&amp;tried=0123abcd&amp;n=18005550100\""
+    ));
     let refused = document(&account, &Instruction::Refuse(Refusal::Rejected)).body;
     assert!(refused.contains("<Hangup reason=\"rejected\"/>"));
 }
@@ -269,17 +269,17 @@ fn vonage_s_events_and_actions_have_its_own_form() {
     }
     assert_eq!(busy.to, None);
     let found: serde_json::Value =
-        serde_json::from_str(&document(&account, &connect("+447700900000", false, true)).body)
-            .unwrap();
+        serde_json::from_str(&document(&account, &connect("+447700900000", false)).body).unwrap();
     let wanted = serde_json::json!([{
         "action": "connect",
         "endpoint": [{ "type": "phone", "number": "447700900000" }],
         "from": "18005550100",
         "timeout": 30,
-        "eventUrl": ["https://h/t/main/event?leg=0&last=1&n=18005550100"],
+        "eventType": "synchronous",
+        "eventUrl": ["https://h/t/main/dial?leg=0&tried=0123abcd&n=18005550100"],
     }]);
     assert_eq!(found, wanted);
-    let first = document(&account, &connect("sip:a@b", true, false)).body;
+    let first = document(&account, &connect("sip:a@b", true)).body;
     assert!(
         first.contains("synchronous")
             && first.contains("/dial?leg=0")
@@ -322,7 +322,7 @@ fn bandwidth_is_identified_by_name_and_password() {
         r#"{"eventType":"transferComplete","callId":"c-1","cause":"busy"}"#,
     );
     assert_eq!(kinds(&busy), [(EventKind::LegEnded(Outcome::Busy), None)]);
-    let text = document(&account, &connect("+15556667777", false, true)).body;
+    let text = document(&account, &connect("+15556667777", false)).body;
     for part in [
         "transferCallerId=\"+14155551234\"",
         "callTimeout=\"30\"",
@@ -365,7 +365,7 @@ fn any_other_switch_sends_events_as_json_or_as_a_form() {
     );
     assert!(read(&account, Hook::Status, &post("/t/main/events", "event=ended")).is_err());
     assert!(read(&account, Hook::Status, &post("/t/main/events", "{]")).is_err());
-    let answer = document(&account, &connect("+18005550199", false, true));
+    let answer = document(&account, &connect("+18005550199", false));
     assert!(answer.body.contains("\"destination\":\"+18005550199\""));
 }
 

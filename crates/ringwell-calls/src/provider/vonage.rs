@@ -77,7 +77,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let kind = match hook {
         Hook::Answer if status.is_empty() => Some(EventKind::Started),
         Hook::Whisper => None,
-        Hook::Answer | Hook::Dial | Hook::Status => happened(status, is_callee, leg.is_last),
+        Hook::Answer | Hook::Dial | Hook::Status => happened(status, is_callee),
     };
     let talk = body["duration"].as_str().and_then(|text| text.parse().ok());
     let talk = talk.or_else(|| body["duration"].as_u64().and_then(|n| u32::try_from(n).ok()));
@@ -93,7 +93,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     })
 }
 
-fn happened(status: &str, is_callee: bool, is_last: bool) -> Option<EventKind> {
+fn happened(status: &str, is_callee: bool) -> Option<EventKind> {
     let outcome = match status {
         "ringing" if is_callee => return Some(EventKind::Ringing),
         "answered" if is_callee => return Some(EventKind::Answered),
@@ -106,8 +106,7 @@ fn happened(status: &str, is_callee: bool, is_last: bool) -> Option<EventKind> {
         "failed" => Outcome::Failed,
         _ => return None,
     };
-    let is_end = is_last || !is_callee;
-    Some(if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) })
+    Some(if is_callee { EventKind::LegEnded(outcome) } else { EventKind::Ended(Some(outcome)) })
 }
 
 pub(super) fn document(account: &Account, answer: &Instruction) -> Document {
@@ -139,19 +138,13 @@ fn connect(account: &Account, connect: &Connect) -> Value {
         endpoint.insert("onAnswer".to_owned(), json!({ "url": url }));
     }
     let number = connect.caller_id.as_deref().unwrap_or(&connect.number).trim_start_matches('+');
-    // The answer to an event about a destination contains the next destination, unless the event is
-    // about the last one.
-    let (hook, kind) =
-        if connect.leg.is_last { ("event", None) } else { ("dial", Some("synchronous")) };
-    let mut action = json!({
+    json!({
         "action": "connect",
         "endpoint": [endpoint],
         "from": number,
         "timeout": connect.timeout_s,
-        "eventUrl": [account.hook(&format!("{hook}?{query}"))],
-    });
-    if let (Some(kind), Some(action)) = (kind, action.as_object_mut()) {
-        action.insert("eventType".to_owned(), json!(kind));
-    }
-    action
+        // The answer to an event about a destination contains the next destination.
+        "eventType": "synchronous",
+        "eventUrl": [account.hook(&format!("dial?{query}"))],
+    })
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ringwell_core::Millis;
 
 use super::Service;
-use crate::attribution::{Attribution, HolderError, KeepAlives, LOOKED_UP_MAX};
+use crate::attribution::{Attribution, History, HolderError, KeepAlives, LOOKED_UP_MAX};
 use crate::log::{CallChange, CallRow};
 use crate::number::promo_number;
 
@@ -44,12 +44,12 @@ impl Service {
         let serving = self.serving(number);
         let at = latest_within(at);
         let Some((text, number)) = number.and_then(|text| Some((text, promo_number(text)?))) else {
-            return Ok(Attribution::of(at, &serving, &[]));
+            return Ok(Attribution::of(at, &serving, &History::default()));
         };
         match self.inner.numbers.holders(number, at, LOOKED_UP_MAX).await {
-            Ok(mut held) => {
-                self.add_taps(text, at, &mut held).await;
-                Ok(Attribution::of(at, &serving, &held))
+            Ok(mut history) => {
+                self.add_taps(text, at, &mut history.allocations).await;
+                Ok(Attribution::of(at, &serving, &history))
             }
             Err(HolderError::Gone(problem)) => Ok(Attribution::without_history(&serving, problem)),
             Err(error) => Err(error),

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::attribution::{
-    Attributed, FoundKeepAlives, HolderError, Holders, ReportedAllocation, Serving,
+    Attributed, FoundKeepAlives, History, HolderError, Holders, ReportedAllocation, Serving,
 };
 use crate::call::{EventKind, Outcome};
 use crate::log::{CallFilter, Whom};
@@ -38,13 +38,14 @@ impl Numbers for Slow {
         let mut let_go = self.0.clone();
         Box::pin(async move {
             let _ = let_go.wait_for(|it| *it).await;
-            Ok(vec![ReportedAllocation {
+            let allocation = ReportedAllocation {
                 pool: Some(PoolId(16)),
                 allocated_at: Millis(at.0 - 1000),
                 locked_until: Millis(at.0 + 1000),
                 tapped_at: None,
                 parameters: vec![("gclid".to_owned(), "abc-of-a-visitor".to_owned())],
-            }])
+            };
+            Ok(History { allocations: vec![allocation], has_gap: false })
         })
     }
 
@@ -74,7 +75,8 @@ impl Numbers for HandedOut {
             parameters: Vec::new(),
         };
         let known = (self.0 <= at).then_some(allocation);
-        Box::pin(async { Ok(known.into_iter().collect()) })
+        let allocations = known.into_iter().collect();
+        Box::pin(async { Ok(History { allocations, has_gap: false }) })
     }
 
     fn keep_alives(&self, _: PromoNumber, _: Millis, _: Millis) -> FoundKeepAlives<'_> {
@@ -325,7 +327,7 @@ async fn calls_are_redacted_and_removed_by_their_age() {
     let call = log.calls(&CallFilter::default(), None, 10).await.unwrap().remove(0);
     assert_eq!((call.caller, call.attribution.outcome), (Caller::Withheld, Attributed::Allocated));
     assert!(call.attribution.allocation.unwrap().parameters.is_empty());
-    assert!(!log.events(0, 1).await.unwrap()[0].body.contains("visitor"));
+    assert!(!log.events(0, 1).await.unwrap()[0].body.contains("of-a-visitor"));
     assert_eq!(log.remove_before(later, later).await.unwrap(), 1);
     assert_eq!(log.calls(&CallFilter::default(), None, 10).await.unwrap(), []);
     assert!(log.events(0, 10).await.unwrap().is_empty());

@@ -241,10 +241,6 @@ async fn note(
         query.bind(result.endpoint.clone()).execute(db).await?;
         return Ok(());
     }
-    if status == Some(410) {
-        let reason = "the endpoint answered 410 (Gone): it no longer exists";
-        return disable(db, &result.endpoint, reason, now).await;
-    }
     let query = sqlx::query(
         "UPDATE webhook_endpoints SET failing_since_ms = COALESCE(failing_since_ms, $1), \
          reason = CASE WHEN state = 'enabled' THEN $2 ELSE reason END \
@@ -253,6 +249,10 @@ async fn note(
     let query = query.bind(ms(now)).bind(error.clone()).bind(result.endpoint.clone());
     let Some(row) = query.fetch_optional(&mut *db).await? else { return Ok(()) };
     let since = from_ms(row.try_get(0)?);
+    if status == Some(410) {
+        let reason = "the endpoint answered 410 (Gone): it no longer exists";
+        return disable(db, &result.endpoint, reason, now).await;
+    }
     if now.0.saturating_sub(since.0) >= schedule::DISABLE_AFTER.0 {
         let last = error.unwrap_or_default();
         let reason = format!("no delivery has succeeded for five days; the last error: {last}");

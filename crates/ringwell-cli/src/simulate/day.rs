@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use ringwell_calls::attribution::LOOKED_UP_MAX;
-use ringwell_calls::{Attributed, Attribution, ReportedAllocation, Serving};
+use ringwell_calls::{Attributed, Attribution, History, ReportedAllocation, Serving};
 use ringwell_core::{Millis, PoolSpec, PromoNumber, VisitorId};
 use ringwell_engine::{Ask, Engine, Moment, Outcome, Refusal, Restore, Step};
 use ringwell_journal::{Group, Tip, position_parts};
@@ -169,8 +169,9 @@ impl World<'_> {
         // Calls are connected even while the server is down. Their visitors are looked up after the
         // server has started again.
         let serving = Serving { pool: self.day.pool.id, name: None, is_overflow: false };
-        let held = self.server.holders(number, call.at);
-        let attribution = Attribution::of(call.at, &[serving], &held);
+        let allocations = self.server.holders(number, call.at);
+        let history = History { allocations, has_gap: false };
+        let attribution = Attribution::of(call.at, &[serving], &history);
         let named = attribution.allocation.as_ref().map(|it| it.parameters.clone());
         let Some(named) = named.filter(|_| attribution.outcome == Attributed::Allocated) else {
             found.unknown += 1;

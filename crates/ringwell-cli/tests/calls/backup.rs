@@ -1,11 +1,13 @@
 //! Tests that backups also contain calls.
 
 use std::fs;
+use std::time::Duration;
 
 use super::Switchboard;
 use super::damage;
 use super::phone::{Phone, Provider};
 use super::support::server::{Server, ringwell};
+use super::support::site::Pool;
 
 #[test]
 fn a_backup_restores_calls() {
@@ -29,6 +31,41 @@ fn a_backup_restores_calls() {
     let server = Server::start(site.serve(&[]));
     let board = Switchboard { phone: Phone::at(&server), site, server };
     assert_eq!(board.call("CA1", |_| true), before);
+}
+
+/// The visitors who received the number between the backup and the restore are unknown.
+#[test]
+fn after_a_restore_an_attribution_lists_the_visitors_before_the_backup_and_is_not_certain() {
+    let short = Duration::from_secs(1);
+    let board = Switchboard::with_pool(Pool::new(16, 1, short), "", "", &[]);
+    let free = || std::thread::sleep(2 * short);
+    for visitor in ["1", "2"] {
+        board.visitor(visitor);
+        free();
+    }
+    let copy = board.site.config().with_file_name("copy");
+    let mut backup = ringwell(&["backup", "--config"]);
+    assert!(backup.arg(board.site.config()).arg("--to").arg(&copy).status().unwrap().success());
+    board.visitor("lost");
+    let Switchboard { site, server, .. } = board;
+    drop(server);
+    fs::remove_dir_all(site.data()).unwrap();
+    assert!(ringwell(&["restore"]).arg(&copy).arg(site.data()).status().unwrap().success());
+    let server = Server::start(site.serve(&[]));
+    let board = Switchboard { phone: Phone::at(&server), site, server };
+    free();
+    board.call_of("CA1", board.visitor("4"));
+    let call = board.call("CA1", |call| call["attribution"]["outcome"] == "allocated");
+    let attribution = &call["attribution"];
+    assert_eq!(attribution["parameters"]["id"], "4");
+    let earlier = attribution["earlier"].as_array().unwrap();
+    let ids: Vec<_> = earlier.iter().map(|it| it["parameters"]["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["2", "1"], "{call:#}");
+    let confidence = &attribution["confidence"];
+    assert!(confidence["value"].as_f64().unwrap() < 0.5, "{call:#}");
+    let reason = confidence["reason"].as_str().unwrap();
+    assert!(reason.contains("; one of 2 earlier visitors who had the number may be"), "{reason}");
+    assert!(reason.contains("; earlier visitors may be missing, because part of"), "{reason}");
 }
 
 /// Some data is stored in files outside the call log: the reports that wait for it, unreadable

@@ -132,15 +132,15 @@ fn after_the_dial_the_call_is_over_unless_another_destination_waits() {
     let completed = "DialCallStatus=completed&DialCallDuration=58&DialBridged=true";
     assert_eq!(after("leg=0", completed), (EventKind::Ended(Some(Answered)), Some(58)));
     assert_eq!(after("leg=0", "DialCallStatus=busy"), (EventKind::LegEnded(Busy), None));
-    assert_eq!(after("leg=1&last=1", "DialCallStatus=busy"), (EventKind::Ended(Some(Busy)), None));
     let unheard = "DialCallStatus=completed&DialBridged=false";
     assert_eq!(after("leg=0", unheard), (EventKind::LegEnded(NoAnswer), None));
     let gone = "DialCallStatus=canceled";
     assert_eq!(after("leg=0", gone), (EventKind::Ended(Some(CallerGaveUp)), None));
-    assert_eq!(
-        report_of(Hook::Dial, "/t/main/dial?leg=1&last=1", gone_of("CA1")).leg,
-        Leg { place: 1, is_last: true }
-    );
+    let leg =
+        |query: &str| report_of(Hook::Dial, &format!("/t/main/dial?{query}"), gone_of("CA1")).leg;
+    let tried = vec!["0123abcd".to_owned(), "4567cdef".to_owned()];
+    assert_eq!(leg("leg=1&tried=0123abcd4567cdef"), Leg { place: 1, tried });
+    assert_eq!(leg("leg=1&last=1"), Leg { place: 1, tried: Vec::new() });
 }
 
 fn gone_of(call: &str) -> &'static str {
@@ -171,7 +171,7 @@ fn status_callbacks_of_the_callee_count_for_the_callers_call() {
 fn the_documents_are_those_of_twilio() {
     let account = account(CallProvider::Twilio, "https://h", "12345");
     let connect = |to: &str| {
-        let leg = Leg { place: 0, is_last: true };
+        let leg = Leg { place: 0, tried: vec!["0123abcd".to_owned()] };
         Connect {
             call: "c_1".to_owned(),
             number: "18005551212".to_owned(),
@@ -187,11 +187,11 @@ fn the_documents_are_those_of_twilio() {
     assert_eq!(
         text(Instruction::Connect(connect("+18005550199"))),
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Response>\
-         <Dial action=\"https://h/t/main/dial?leg=0&amp;last=1&amp;n=18005551212\" answerOnBridge=\"true\" \
+         <Dial action=\"https://h/t/main/dial?leg=0&amp;tried=0123abcd&amp;n=18005551212\" answerOnBridge=\"true\" \
          method=\"POST\" timeout=\"30\"><Number \
-         statusCallback=\"https://h/t/main/status?leg=0&amp;last=1&amp;n=18005551212\" \
+         statusCallback=\"https://h/t/main/status?leg=0&amp;tried=0123abcd&amp;n=18005551212\" \
          statusCallbackEvent=\"initiated ringing answered completed\" \
-         statusCallbackMethod=\"POST\" url=\"https://h/t/main/whisper?leg=0&amp;last=1&amp;n=18005551212\">\
+         statusCallbackMethod=\"POST\" url=\"https://h/t/main/whisper?leg=0&amp;tried=0123abcd&amp;n=18005551212\">\
          +18005550199</Number></Dial></Response>"
     );
     assert!(text(Instruction::Connect(connect("sip:a@b"))).contains(">sip:a@b</Sip></Dial>"));

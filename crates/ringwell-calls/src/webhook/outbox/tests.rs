@@ -121,6 +121,7 @@ async fn a_removed_endpoint_is_disabled_at_once() {
     event(&log, "call.started", Millis(0)).await;
     assert_eq!(run(&log, Millis(0), Millis(DAY), |_| 410).await, 1);
     assert!(!states(&log, &made.id).await.0);
+    assert_eq!(log.endpoints().await.unwrap()[0].failing_since, Some(Millis(0)));
     event(&log, "call.answered", Millis(DAY)).await;
     assert_eq!(run(&log, Millis(DAY), Millis(2 * DAY), |_| 200).await, 0);
     assert_eq!(log.endpoints().await.unwrap()[0].held, 3);

@@ -1,0 +1,170 @@
+use ringwell_core::Millis;
+use ringwell_store::Location;
+use serde_json::{Value, json};
+
+use crate::attribution::{Allocation, Attributed, Attribution};
+use crate::block::{Block, Pattern};
+use crate::call::{CallEvent, EventKind, Outcome};
+use crate::caller::Caller;
+use crate::log::{CallChange, CallFilter, Log, OutcomeRow, ReportedEvent, Whom, writer};
+use crate::provider::{Refusal, Stir};
+
+const NUMBER: &str = "+18005551212";
+
+async fn log() -> (Log, tempfile::TempDir) {
+    let folder = tempfile::TempDir::new().unwrap();
+    let location = Location::File(folder.path().join("calls.sqlite"));
+    (Log::open(&location).await.unwrap(), folder)
+}
+
+fn change(call: &str, from: &str, at_s: u64, kind: EventKind) -> CallChange {
+    let at = Millis(at_s * 1000);
+    let key = format!("{}:{at_s}", kind.name());
+    let event = CallEvent { key, kind, at, talk_seconds: None };
+    CallChange {
+        account: "main".to_owned(),
+        provider: "twilio".to_owned(),
+        provider_call: call.to_owned(),
+        events: vec![ReportedEvent { event, received: at }],
+        number: Some(NUMBER.to_owned()),
+        caller: Some(Caller::read(from)),
+        ..CallChange::default()
+    }
+}
+
+/// The attribution to the visitor who was shown the number at `at_s`.
+fn visitor(at_s: u64) -> Attribution {
+    let allocation = Allocation {
+        allocated_ms: at_s * 1000,
+        locked_until_ms: at_s * 1000 + 60_000,
+        late: false,
+        tapped_ms: None,
+        probability: 1.0,
+        parameters: vec![("gclid".to_owned(), "of-a-visitor".to_owned())],
+    };
+    let (outcome, allocation) = (Attributed::Allocated, Some(allocation));
+    Attribution { outcome, allocation, ..Attribution::default() }
+}
+
+async fn store(log: &Log, changes: &[CallChange]) {
+    for change in changes {
+        writer::together(log, Millis(50_000), [change].into_iter()).await.unwrap();
+    }
+}
+
+async fn found_by(log: &Log, caller: Caller) -> usize {
+    let filter = CallFilter { caller: Some(caller), ..CallFilter::default() };
+    log.calls(&filter, None, 10).await.unwrap().len()
+}
+
+/// Providers send the address with the port, parameters and spelling of the caller's telephone.
+#[tokio::test]
+async fn a_sip_caller_is_found_and_erased_whatever_the_port_parameters_and_case() {
+    let (log, _folder) = log().await;
+    let spellings = [
+        "sip:alice@pbx.example",
+        "sip:alice@pbx.example:5060",
+        "SIP:alice@PBX.example:5061;transport=udp",
+        "\"Alice\" <sip:alice;ext=9@pbx.example>;tag=1",
+    ];
+    for (n, from) in spellings.iter().enumerate() {
+        let call = change(&format!("CA{n}"), from, 10, EventKind::Started);
+        store(&log, &[CallChange { attribution: Some(visitor(5)), ..call }]).await;
+    }
+    let hashed = Caller::read("sip:alice@pbx.example:5099")
+        .hashed(&log.caller_key("2026-11").await.unwrap());
+    let call = change("CA8", "", 10, EventKind::Started);
+    store(&log, &[CallChange { caller: Some(hashed), ..call }]).await;
+    for (call, other) in [
+        ("CB1", "sip:bob@pbx.example:5060"),
+        ("CB2", "sip:alice@pbx.example.org"),
+        ("CB3", "sip:alice;ext=9@other.example"),
+        ("CB4", "sips:alice@pbx.example"),
+    ] {
+        store(&log, &[change(call, other, 10, EventKind::Started)]).await;
+    }
+    let caller = Pattern::parse("sip:alice@pbx.example:5060").unwrap();
+    let block = Block { caller, pool: None, answer: Refusal::Busy, note: None };
+    log.block(&block, Millis(0)).await.unwrap();
+
+    for typed in ["sip:alice@pbx.example", "SIP:alice@Pbx.Example:7000;x=1"] {
+        let caller = Caller::of_address(typed).expect(typed);
+        assert_eq!(found_by(&log, caller).await, 5, "{typed}");
+    }
+    let whom = Whom::Caller(Caller::of_address("sip:alice@PBX.example:9").unwrap());
+    assert_eq!(log.erase(&whom, Millis(60_000)).await.unwrap().calls, 5);
+    assert_eq!(log.erase(&whom, Millis(60_000)).await.unwrap().calls, 0);
+    assert_eq!(found_by(&log, Caller::read(spellings[0])).await, 0);
+    assert!(log.blocks().await.unwrap().is_empty());
+    let left = log.calls(&CallFilter::default(), None, 20).await.unwrap();
+    assert_eq!(left.iter().filter(|call| call.caller != Caller::Withheld).count(), 4);
+}
+
+/// A receiver needs an event's type, even if the event is sent after the erasure.
+#[tokio::test]
+async fn an_erased_event_keeps_everything_but_the_person() {
+    let (log, _folder) = log().await;
+    let stir = Stir { verstat: Some("TN-Validation-Passed-A".to_owned()), attestation: None };
+    let started = change("CA1", "+14155551234", 10, EventKind::Started);
+    let ended = change("CA1", "", 30, EventKind::Ended(Some(Outcome::NoAnswer)));
+    let attribution = Some(visitor(5));
+    let id = started.id();
+    store(&log, &[CallChange { attribution, stir: Some(stir), ..started }, ended]).await;
+    let outcome = OutcomeRow {
+        kind: "sale".to_owned(),
+        value: Some("9.50".to_owned()),
+        currency: Some("EUR".to_owned()),
+        at: Millis(40_000),
+        external_id: "order-1".to_owned(),
+    };
+    log.record_outcomes(&[(id.clone(), outcome)], Millis(50_000)).await.unwrap();
+    let bodies = async || -> Vec<Value> {
+        let events = log.events(0, 10).await.unwrap();
+        events.iter().map(|it| serde_json::from_str(&it.body).unwrap()).collect()
+    };
+    let mut wanted = bodies().await;
+    assert_eq!(wanted.len(), 3);
+    for event in &mut wanted {
+        let data = &mut event["data"];
+        data["redacted"] = json!(true);
+        let call = if data["call"].is_object() { &mut data["call"] } else { data };
+        assert_eq!(call["from"]["e164"], "+14155551234");
+        call["from"] = json!({ "withheld": true, "erased": true });
+        call["stir"] = Value::Null;
+        call["first_time_caller"] = Value::Null;
+        call["attribution"]["parameters"] = json!({});
+    }
+    log.erase(&Whom::Call(id.clone()), Millis(60_000)).await.unwrap();
+    assert_eq!(bodies().await, wanted);
+    // The bodies that an earlier release left get their type and time back.
+    let mut tx = log.database().write().await.unwrap();
+    let body = json!({ "data": { "id": id, "redacted": true } }).to_string();
+    sqlx::query("UPDATE call_events SET body = $1").bind(body).execute(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+    log.erase(&Whom::Call(id), Millis(60_000)).await.unwrap();
+    for (event, before) in bodies().await.iter().zip(&wanted) {
+        assert_eq!((&event["type"], &event["timestamp"]), (&before["type"], &before["timestamp"]));
+    }
+}
+
+/// A call cannot belong to a visitor who saw the number after it.
+#[tokio::test]
+async fn an_erased_call_that_began_earlier_than_was_known_is_attributed_again() {
+    let (log, _folder) = log().await;
+    let started = change("CA1", "+14155551234", 20, EventKind::Started);
+    let id = started.id();
+    store(&log, &[CallChange { attribution: Some(visitor(15)), ..started.clone() }]).await;
+    log.erase(&Whom::Call(id.clone()), Millis(60_000)).await.unwrap();
+    let earlier = change("CA1", "+14155551234", 10, EventKind::Started);
+    let applied = writer::together(&log, Millis(50_000), [&earlier].into_iter()).await.unwrap();
+    let looked_up = (Some(NUMBER.to_owned()), Millis(10_000));
+    assert_eq!(applied[0].unattributed.as_ref(), Some(&looked_up));
+    let about = CallChange::about(started.account, started.provider, started.provider_call);
+    let (attribution, looked_up) = (Some(visitor(5)), Some(looked_up));
+    store(&log, &[CallChange { attribution, looked_up, ..about }]).await;
+    let call = log.call(&id).await.unwrap().unwrap().call;
+    assert_eq!(call.caller, Caller::Withheld);
+    let allocation = call.attribution.allocation.unwrap();
+    assert_eq!((allocation.allocated_ms, allocation.parameters.len()), (5_000, 0));
+    assert!(!log.events(0, 10).await.unwrap().iter().any(|it| it.body.contains("of-a-visitor")));
+}
