@@ -36,7 +36,6 @@ use crate::faults::{NAME_CONFIG, is_file};
 use crate::flags::durability;
 use crate::journal::erase::INTENT;
 use crate::print::{counted, print};
-use crate::restore;
 use crate::version::VERSION;
 
 use findings::{Finding, Findings, Grade};
@@ -373,7 +372,7 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     if let Err(error) = disk::check_lock(data) {
         findings.bad("data", error.to_string());
     }
-    if let Err(error) = restore::check_complete(data) {
+    if let Err(error) = disk::check_complete(data) {
         findings.bad("data", error.to_string());
     }
     if let Err(error) = file_exists(&data.join(INTENT)) {

@@ -133,7 +133,7 @@ fn plan_pool(args: &PoolFlags) -> anyhow::Result<ExitCode> {
 fn demand(args: &PoolFlags) -> anyhow::Result<Demand> {
     ensure!(args.target > 0.0, "a --target of 0 requires infinitely many numbers");
     if let Some(numbers) = args.numbers {
-        ensure!(numbers <= NUMBERS_MAX, "a pool cannot have {numbers} numbers");
+        ensure!((1..=NUMBERS_MAX).contains(&numbers), "a pool cannot have {numbers} numbers");
     }
     let demand = match (args.load, args.visitors_per_hour) {
         (Some(load), _) => Demand::of_load(load, args.lifetime)?,

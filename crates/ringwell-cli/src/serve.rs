@@ -22,7 +22,7 @@ use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::faults::{NAME_CLUSTER, show, show_of_file, show_with_advice};
 use crate::flags::Server;
 use crate::print::print_error;
-use crate::{database_lock, directory, journal, logs, management, restore};
+use crate::{database_lock, directory, journal, logs, management};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -167,6 +167,8 @@ fn open_database(
     config: &mut Config,
 ) -> anyhow::Result<(directory::Directory, Vec<RingPool>)> {
     logs::start(&config.log)?;
+    // The database is opened before the data directory is locked.
+    disk::check_complete(&config.data)?;
     let of_file: Vec<_> = of_file.pools().map(|pool| (**pool).clone()).collect();
     let (kept, pools, sites) = directory::open(database, node, &of_file, config)?;
     config.sites = sites;
@@ -244,9 +246,11 @@ fn reload_calls(running: Option<&Arc<Running>>, config: &Config) -> Result<(), F
 
 /// Prepares the data directory before it is opened.
 fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
-    restore::check_complete(data)?;
+    disk::check_complete(data)?;
     journal::erase::finish(data)?;
     if is_restored {
+        // A running server must not be marked.
+        let _lock = disk::DataLock::acquire(data)?;
         disk::mark_restored(&disk::OsFiles, data)?;
     }
     Ok(())

@@ -9,8 +9,8 @@ pub use ringwell_driver::store::{
 };
 use ringwell_driver::{open, store};
 pub use ringwell_os::{
-    DataLock, Journal, LockError, OsFiles, Probe, ReadLock, check_lock, check_secret,
-    create_directory, kept_secret, probe, random, warn_of_mode,
+    DataLock, Journal, LockError, OsFiles, Probe, RESTORING, ReadLock, check_complete, check_lock,
+    check_secret, create_directory, is_incomplete, kept_secret, probe, random, warn_of_mode,
 };
 
 /// The file in the data directory that contains a signing key. The key signs the texts that web

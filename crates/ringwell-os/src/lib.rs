@@ -15,7 +15,9 @@ mod secret;
 pub use clock::Clock;
 pub use files::{OsFile, OsFiles, create_directory, random, warn_of_mode};
 pub use journal::Journal;
-pub use lock::{DataLock, LockError, ReadLock, check_lock};
+pub use lock::{
+    DataLock, LockError, RESTORING, ReadLock, check_complete, check_lock, is_incomplete,
+};
 pub use probe::{Probe, probe};
 pub use secret::{check_secret, kept_secret};
 

@@ -19,6 +19,10 @@ use crate::files::{Context, FILE_MODE, create_directory};
 /// The lock's file.
 const NAME: &str = "LOCK";
 
+/// The directory in a data directory that marks a restore that has begun and is not complete. It
+/// exists from before the copy is read. The journals are restored last.
+pub const RESTORING: &str = ".restoring";
+
 /// The maximum length of the lock file, which contains a process ID.
 const PID_BYTES_MAX: usize = 20;
 
@@ -58,6 +62,18 @@ pub enum LockError {
         /// The file that was found.
         path: PathBuf,
     },
+    /// A restore was interrupted.
+    #[error(
+        "{}: a restore was interrupted, and this data directory does not contain all files of the \
+         copy. Run `ringwell restore` again with the same copy. To start without the copy instead, \
+         remove {} and start the server once with `ringwell serve --restored`",
+        data.display(),
+        data.join(RESTORING).display()
+    )]
+    Incomplete {
+        /// The data directory.
+        data: PathBuf,
+    },
     /// The lock file cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
@@ -70,6 +86,19 @@ impl DataLock {
     /// # Errors
     /// [`LockError`]
     pub fn acquire(data: &Path) -> Result<Self, LockError> {
+        let lock = Self::acquire_to_restore(data)?;
+        // Checked under the lock, which a restore holds while it sets and removes its mark.
+        if is_incomplete(data) {
+            return Err(LockError::Incomplete { data: data.to_owned() });
+        }
+        Ok(lock)
+    }
+
+    /// Like [`Self::acquire`], but also locks a directory that an interrupted restore has left.
+    ///
+    /// # Errors
+    /// Any [`LockError`] except [`LockError::Incomplete`].
+    pub fn acquire_to_restore(data: &Path) -> Result<Self, LockError> {
         create_directory(data)?;
         let path = data.join(NAME);
         let opened = OpenOptions::new()
@@ -156,6 +185,25 @@ impl ReadLock {
         }
         Ok(Self { _files: [Some(directory), file] })
     }
+}
+
+/// Whether a restore of the data directory has begun and is not complete.
+#[must_use]
+pub fn is_incomplete(data: &Path) -> bool {
+    data.join(RESTORING).is_dir() && !data.join("journal").exists()
+}
+
+/// Checks, without a lock, that no restore of the data directory was interrupted or is running.
+///
+/// # Errors
+/// [`LockError::Held`] if the restore is running, and [`LockError::Incomplete`] if it was
+/// interrupted.
+pub fn check_complete(data: &Path) -> Result<(), LockError> {
+    if !is_incomplete(data) {
+        return Ok(());
+    }
+    let _no_restore = ReadLock::acquire(data)?;
+    Err(LockError::Incomplete { data: data.to_owned() })
 }
 
 /// Checks that a server could lock the data directory if no other server used it. Changes nothing.

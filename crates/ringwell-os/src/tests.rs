@@ -318,6 +318,23 @@ fn a_data_directory_is_used_by_one_process() {
 }
 
 #[test]
+fn a_data_directory_is_used_only_once_its_restore_is_complete() {
+    let data = TempDir::new().unwrap();
+    let data = data.path();
+    let refused = |tried: Result<(), LockError>| matches!(tried.unwrap_err(), LockError::Incomplete { data: of } if of == data);
+    fs::create_dir(data.join(RESTORING)).unwrap();
+    assert!(refused(DataLock::acquire(data).map(drop)));
+    assert!(refused(check_complete(data)));
+    let restore = DataLock::acquire_to_restore(data).unwrap();
+    assert!(matches!(check_complete(data), Err(LockError::Held { .. })));
+    // The journals are restored last.
+    fs::create_dir(data.join("journal")).unwrap();
+    check_complete(data).unwrap();
+    drop(restore);
+    DataLock::acquire(data).unwrap();
+}
+
+#[test]
 fn the_probe_measures_and_leaves_nothing() {
     let data = TempDir::new().unwrap();
     let probe = probe(data.path()).unwrap();

@@ -13,6 +13,7 @@
 //! DATA/lifetimes.json                       the longest lifetimes of the lists of pools
 //! DATA/gaps.json                            when answered allocations may be missing
 //! DATA/RESTORED                             this is a copy: the next start holds all pools
+//! DATA/.restoring                           a restore is not complete: no server starts
 //! DATA/unflushed.json                       the boot and mount in which answers did not wait
 //! DATA/journal/<shard>/<segment:016>.rpj    segments; fixed size, used again under a new name
 //! DATA/journal/<shard>/<k:016>.spare        zero-filled or dropped segments that wait for use
