@@ -5,8 +5,8 @@ use ringwell_core::{Millis, PromoNumber};
 use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment, Past};
 use ringwell_node::Handle;
 
-/// The time before a call in which holders are searched for if the history has a gap. Almost no
-/// caller waits longer.
+/// The time before a call in which holders are searched for if data were lost. Almost no caller
+/// waits longer.
 const HORIZON: Millis = Millis(24 * 3_600_000);
 /// The maximum number of holders to examine between two times at which the history is missing.
 const LATER_MAX: usize = 32;
@@ -14,8 +14,8 @@ const LATER_MAX: usize = 32;
 const STEP_MAX: u64 = 1_024;
 
 /// Returns the holder of `number` at `at` and the earlier holders, newest first. Returns at most
-/// `most` holders. If part of the history before the newest holder is missing, continues with the
-/// newest holder before that part.
+/// `most` holders. If data were lost in the last day before the newest holder, continues with the
+/// newest holder before that.
 ///
 /// # Errors
 /// [`HolderError`] if no holder can be found because of an error. If the error concerns only older
@@ -27,7 +27,7 @@ pub async fn holders(
     most: usize,
 ) -> Result<History, HolderError> {
     let oldest = Millis(at.0.saturating_sub(HORIZON.0));
-    let (mut found, mut gaps, mut at) = (Vec::new(), 0, at);
+    let (mut found, mut unknown, mut gaps, mut at) = (Vec::new(), None, 0, at);
     let (mut newer, mut step) = (None, 1);
     while found.len() < most {
         let past = match node.holder(number, at).await {
@@ -41,10 +41,7 @@ pub async fn holders(
                 }
                 None => joined.past,
             },
-            Err(_) if !found.is_empty() => {
-                gaps += 1;
-                break;
-            }
+            Err(_) if !found.is_empty() => break,
             Err(error) => return Err(HolderError::Unavailable(error.to_string())),
         };
         let held = match (past.held, past.missing) {
@@ -55,17 +52,16 @@ pub async fn holders(
             }
             (Some(held), _) => held,
             (None, Some(missing)) if found.is_empty() => return Err(gap(missing)),
-            (None, Some(Missing::NotKept | Missing::Damaged)) if gaps < most => {
+            (None, _) => {
+                let lost_until = past.lost_until.filter(|until| *until > oldest && gaps < most);
+                let Some(lost_until) = lost_until else { break };
+                unknown = unknown.or_else(|| found.last().map(|it| before(it).min(lost_until)));
                 gaps += 1;
                 match before_gap(node, number, (oldest, at)).await {
                     Some(before) => at = before,
                     None => break,
                 }
                 continue;
-            }
-            (None, missing) => {
-                gaps += usize::from(missing.is_some());
-                break;
             }
         };
         // If the clocks of two nodes differ, two look-ups may date one allocation differently.
@@ -85,7 +81,14 @@ pub async fn holders(
             tapped_at: None,
         });
     }
-    Ok(History { allocations: found, has_gap: gaps > 0 })
+    Ok(History { allocations: found, unknown })
+}
+
+/// Returns the latest time at which another visitor can have received the number before `newer`, if
+/// both lockouts are equally long.
+fn before(newer: &ReportedAllocation) -> Millis {
+    let lockout = newer.locked_until.since(newer.allocated_at);
+    Millis(newer.allocated_at.0.saturating_sub(lockout.0))
 }
 
 /// Returns the time of the newest known allocation of `number` before `gap`, but not before

@@ -121,8 +121,9 @@ pub enum HolderError {
 pub struct History {
     /// The allocations that are known, newest first.
     pub allocations: Vec<ReportedAllocation>,
-    /// Whether allocations before the newest one may be missing, for example after a restore.
-    pub has_gap: bool,
+    /// The latest time at which a visitor can have received the number whose allocation was lost,
+    /// for example because the server was restored. `None` if no data were lost recently.
+    pub unknown: Option<Millis>,
 }
 
 /// A future that looks up the holders of a number.
@@ -188,8 +189,7 @@ impl Attribution {
         let own = serving.iter().find(|it| !it.is_overflow);
         let pool = own.or(serving.first()).map(pool_of);
         let candidates: Vec<Candidate> = held.iter().map(candidate).collect();
-        let unknown = held.first().filter(|_| history.has_gap).map(latest_before);
-        let chances = probabilities(at, &candidates, unknown);
+        let chances = probabilities(at, &candidates, history.unknown);
         let allocation = |(held, probability): (&ReportedAllocation, f64)| Allocation {
             allocated_ms: held.allocated_at.0,
             locked_until_ms: held.locked_until.0,
@@ -217,7 +217,7 @@ impl Attribution {
             outcome: Attributed::Allocated,
             pool: named.or(pool),
             allocation: all.next(),
-            confidence: confidence(at, &candidates, late, unknown),
+            confidence: confidence(at, &candidates, late, history.unknown),
             earlier: all.collect(),
             problem: None,
         }
@@ -267,13 +267,6 @@ fn is_shared(serving: &[Serving]) -> bool {
     serving.iter().all(|it| it.is_overflow) && !serving.is_empty()
 }
 
-/// The latest time at which another visitor can have received the number before `newest`, if both
-/// lockouts are equally long.
-fn latest_before(newest: &ReportedAllocation) -> Millis {
-    let lockout = newest.locked_until.0.saturating_sub(newest.allocated_at.0);
-    Millis(newest.allocated_at.0.saturating_sub(lockout))
-}
-
 fn candidate(held: &ReportedAllocation) -> Candidate {
     Candidate { allocated_at: held.allocated_at, tapped_at: held.tapped_at }
 }
@@ -288,8 +281,7 @@ fn the_newest_visitor_is_named_and_the_others_are_listed() {
         tapped_at: None,
         parameters: vec![("gclid".to_owned(), name.to_owned())],
     };
-    let history =
-        |all: &[ReportedAllocation]| History { allocations: all.to_vec(), has_gap: false };
+    let history = |all: &[ReportedAllocation]| History { allocations: all.to_vec(), unknown: None };
     let own = Serving { pool: PoolId(7), name: Some("Shop".to_owned()), is_overflow: false };
     let at = Millis(100_000_000);
     let found = Attribution::of(
@@ -319,7 +311,7 @@ fn the_newest_visitor_is_named_and_the_others_are_listed() {
         shown.iter().sum::<f64>()
     };
     assert!((sum(4) - 1.0).abs() < 0.005 && sum(5) < 0.5, "{} {}", sum(4), sum(5));
-    let lost = History { has_gap: true, ..history(&all[..1]) };
+    let lost = History { unknown: Some(Millis(at.0 - 3_600_000)), ..history(&all[..1]) };
     let found = Attribution::of(at, std::slice::from_ref(&own), &lost);
     assert!(found.confidence.unwrap().value < 0.99 && found.allocation.unwrap().probability < 0.99);
     let shared = Serving { pool: PoolId(7), name: None, is_overflow: true };

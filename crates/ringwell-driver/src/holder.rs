@@ -220,7 +220,10 @@ impl LookUp<'_> {
             Some(held) => {
                 held.next_allocated_at = nexts.into_iter().chain(held.next_allocated_at).min();
             }
-            None => past.next = nexts.into_iter().min(),
+            None => {
+                past.next = nexts.into_iter().min();
+                past.lost_until = gaps.iter().filter_map(|gap| gap.lost_until).max();
+            }
         }
         Ok(past)
     }

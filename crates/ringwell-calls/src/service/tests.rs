@@ -45,7 +45,7 @@ impl Numbers for Slow {
                 tapped_at: None,
                 parameters: vec![("gclid".to_owned(), "abc-of-a-visitor".to_owned())],
             };
-            Ok(History { allocations: vec![allocation], has_gap: false })
+            Ok(History { allocations: vec![allocation], unknown: None })
         })
     }
 
@@ -76,7 +76,7 @@ impl Numbers for HandedOut {
         };
         let known = (self.0 <= at).then_some(allocation);
         let allocations = known.into_iter().collect();
-        Box::pin(async { Ok(History { allocations, has_gap: false }) })
+        Box::pin(async { Ok(History { allocations, unknown: None }) })
     }
 
     fn keep_alives(&self, _: PromoNumber, _: Millis, _: Millis) -> FoundKeepAlives<'_> {

@@ -170,7 +170,7 @@ impl World<'_> {
         // server has started again.
         let serving = Serving { pool: self.day.pool.id, name: None, is_overflow: false };
         let allocations = self.server.holders(number, call.at);
-        let history = History { allocations, has_gap: false };
+        let history = History { allocations, unknown: None };
         let attribution = Attribution::of(call.at, &[serving], &history);
         let named = attribution.allocation.as_ref().map(|it| it.parameters.clone());
         let Some(named) = named.filter(|_| attribution.outcome == Attributed::Allocated) else {
