@@ -311,7 +311,7 @@ fn the_newest_visitor_is_named_and_the_others_are_listed() {
         shown.iter().sum::<f64>()
     };
     assert!((sum(4) - 1.0).abs() < 0.005 && sum(5) < 0.5, "{} {}", sum(4), sum(5));
-    let lost = History { unknown: Some(Millis(at.0 - 3_600_000)), ..history(&all[..1]) };
+    let lost = History { unknown: Some(Millis(at.0 - 300_000)), ..history(&all[..1]) };
     let found = Attribution::of(at, std::slice::from_ref(&own), &lost);
     assert!(found.confidence.unwrap().value < 0.99 && found.allocation.unwrap().probability < 0.99);
     let shared = Serving { pool: PoolId(7), name: None, is_overflow: true };
