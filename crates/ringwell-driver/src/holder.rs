@@ -216,14 +216,11 @@ impl LookUp<'_> {
         let missing = missing.or(unread(held.as_ref()));
         let past = Past { held, missing, ..Past::default() };
         let mut past = self.before(past, later, (at, &gaps)).await?;
-        match &mut past.held {
-            Some(held) => {
-                held.next_allocated_at = nexts.into_iter().chain(held.next_allocated_at).min();
-            }
-            None => {
-                past.next = nexts.into_iter().min();
-                past.lost_until = gaps.iter().filter_map(|gap| gap.lost_until).max();
-            }
+        if let Some(held) = &mut past.held {
+            held.next_allocated_at = nexts.into_iter().chain(held.next_allocated_at).min();
+        } else {
+            past.next = nexts.into_iter().min();
+            past.lost_until = gaps.iter().filter_map(|gap| gap.lost_until).max();
         }
         Ok(past)
     }
