@@ -287,6 +287,14 @@ impl Trail {
         float(refused) / (1.0 + repeats)
     }
 
+    /// The share of visitors since `first` for whom every number was locked out.
+    fn overflow(&self, first: &Mark) -> f64 {
+        let allocated = float(self.newest.allocated - first.allocated);
+        let visitors = allocated + self.visitors(self.newest.refused - first.refused);
+        let exhausted = self.visitors(self.newest.exhausted - first.exhausted);
+        if visitors > 0.0 { exhausted / visitors } else { 0.0 }
+    }
+
     /// The mean time in milliseconds by which keep-alives and releases change a lockout. Computed
     /// from all counts, because a lifetime in which few numbers were handed out says little.
     fn longer(&self) -> f64 {
@@ -302,9 +310,6 @@ impl Trail {
         let (_, sum, count) = self.hour;
         let means = self.means.iter().rev().take(DAY - 1).copied().chain(mean(sum, count));
         let lockout = float(self.seen.lifetime.0) + self.longer();
-        let exhausted = self.visitors(self.newest.exhausted - first.exhausted);
-        let visitors = float(self.newest.allocated - first.allocated)
-            + self.visitors(self.newest.refused - first.refused);
         Some(PoolLoad {
             numbers: self.seen.numbers,
             lifetime: self.seen.lifetime,
@@ -312,7 +317,7 @@ impl Trail {
             over,
             asked: self.newest.asked() - first.asked(),
             exhausted: self.newest.exhausted - first.exhausted,
-            overflow: if visitors > 0.0 { exhausted / visitors } else { 0.0 },
+            overflow: self.overflow(first),
             load,
             busiest: means.map(f64::from).fold(0.0, f64::max),
         })
@@ -320,12 +325,10 @@ impl Trail {
 
     fn is_busy(&mut self, most: f64) -> bool {
         let before = std::mem::replace(&mut self.decided, self.newest);
-        let asked = self.newest.asked() - before.asked();
-        let exhausted = self.newest.exhausted - before.exhausted;
-        if asked == 0 {
+        if self.newest.asked() == before.asked() {
             return false;
         }
-        if float(exhausted) > most * float(asked) {
+        if self.overflow(&before) > most {
             return true;
         }
         let load = self.load().map_or(0.0, |load| load.at_least());

@@ -30,10 +30,10 @@ use crate::listener::{Reserved, cannot_listen};
 const PLACE: (&str, &str) = ("calls", "calls.listen");
 /// The maximum number of open connections from providers.
 const CONNECTIONS_MAX: usize = 2_048;
-
 /// The maximum time for which the start waits until calls are accepted. It takes longer only if
 /// another process has taken the address.
 const LISTEN_MAX: Duration = Duration::from_secs(1);
+
 /// The call service, running on its own thread.
 pub(crate) struct Running {
     service: Service,
@@ -101,8 +101,7 @@ pub(crate) fn serving(directory: &Directory, number: PromoNumber) -> Vec<Serving
 
 impl Running {
     /// Opens the call log and reserves the address for providers, which can connect once the node
-    /// serves.
-    /// Calls can be read with the tokens in `lookup`, which the directory keeps current.
+    /// serves. Calls can be read with the tokens in `lookup`, which the directory keeps current.
     ///
     /// # Errors
     /// If the log cannot be opened, or the address is in use.

@@ -283,7 +283,7 @@ impl Rebuild {
             holds_elsewhere: BTreeMap::new(),
             holds_kept: HOLDS_KEPT_MIN,
             has_orders: false,
-            kept: BTreeMap::new(),
+            kept: Vec::new(),
         };
         let mut base = 0;
         for spec in &specs {

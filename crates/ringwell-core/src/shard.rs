@@ -46,9 +46,10 @@ pub struct Shard {
     pub(crate) holds_kept: usize,
     /// Whether an `Order` has replaced the ring of at least one pool.
     pub(crate) has_orders: bool,
-    /// [`PoolCounts::kept`] and [`PoolCounts::lengthened`] of each pool that has had keep-alives or
-    /// releases. Not part of [`Pool`], which fills a cache line and is read for each row.
-    pub(crate) kept: BTreeMap<u32, (u32, i64)>,
+    /// [`PoolCounts::kept`] and [`PoolCounts::lengthened`] of each pool, up to the last pool that
+    /// has had keep-alives or releases. Not part of [`Pool`], which fills a cache line and is read
+    /// for each row.
+    pub(crate) kept: Vec<(u32, i64)>,
 }
 
 /// Counts the requests for numbers of a pool. The difference between two readings is the count
@@ -154,7 +155,7 @@ impl Shard {
     #[must_use]
     pub fn counts(&self, pool: u32) -> PoolCounts {
         let Pool { allocated, exhausted, .. } = self.pools[pool as usize];
-        let (kept, lengthened) = self.kept.get(&pool).copied().unwrap_or_default();
+        let (kept, lengthened) = self.kept.get(pool as usize).copied().unwrap_or_default();
         PoolCounts { allocated, exhausted, kept, lengthened }
     }
 
@@ -278,7 +279,7 @@ impl Shard {
         assert!(previous < position, "the new record does not follow the previous one");
         let before = held.locked_until.max(now);
         held.locked_until = held.locked_until.max(now + owner.lifetime);
-        let (kept, lengthened) = self.kept.entry(pool).or_default();
+        let (kept, lengthened) = kept_of(&mut self.kept, pool);
         *kept = kept.wrapping_add(1);
         *lengthened += signed(held.locked_until.since(before));
         held.position = position;
@@ -318,7 +319,7 @@ impl Shard {
         }
         let previous = held.position;
         assert!(previous < position, "the new record does not follow the previous one");
-        self.kept.entry(pool).or_default().1 -= signed(held.locked_until.since(until));
+        kept_of(&mut self.kept, pool).1 -= signed(held.locked_until.since(until));
         held.locked_until = until;
         held.position = position;
         let number = held.number;
@@ -584,6 +585,15 @@ impl Shard {
             self.pools[pool as usize].reposition(&self.slots, slot);
         }
     }
+}
+
+/// The entry of `pool` in [`Shard::kept`].
+fn kept_of(all: &mut Vec<(u32, i64)>, pool: u32) -> &mut (u32, i64) {
+    let index = pool as usize;
+    if all.len() <= index {
+        all.resize(index + 1, (0, 0));
+    }
+    &mut all[index]
 }
 
 fn signed(time: Millis) -> i64 {

@@ -110,6 +110,10 @@ fn visitors_who_repeat_their_refused_rows_count_once() {
     let load = loads.of(POOL).unwrap();
     assert!((load.load - 4.0 * 180.0).abs() < 0.5, "{load:?}");
     assert!((load.overflow - 0.75).abs() < 0.001, "{load:?}");
+    assert_eq!(loads.busy(0.74), [POOL]);
+    let at = Millis(START.0 + 1_000 * STEP.0);
+    loads.take(at, &[PoolAsked { kept: 4_000, ..asked(1_000, 1_000, 15_000) }]);
+    assert!(loads.busy(0.76).is_empty(), "fifteen of sixteen rows, but three of four visitors");
 }
 
 #[test]
