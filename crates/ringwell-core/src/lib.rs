@@ -10,6 +10,7 @@ extern crate alloc;
 
 #[cfg(canary)]
 pub mod canary;
+mod counts;
 mod foreign_times;
 mod number;
 mod order;
@@ -27,12 +28,13 @@ mod vacant;
 mod value;
 mod visitors;
 
+pub use counts::PoolCounts;
 pub use number::{NumberError, NumberRange, PromoNumber};
 pub use pool::{Exhausted, PoolSpec};
 pub use rebuild::{Fact, Rebuild};
 pub use recent::{Before, RECENT_MAX};
 pub use resize::InRotation;
-pub use shard::{Grant, PoolCounts, Retired, Shard, Withdrawn, is_doubted};
+pub use shard::{Grant, Retired, Shard, Withdrawn, is_doubted};
 pub use slot::Slot;
 pub use throttle::Throttle;
 pub use value::{Millis, PoolId, Position, VisitorId};

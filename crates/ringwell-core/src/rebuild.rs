@@ -8,6 +8,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use crate::counts::Kept;
 use crate::foreign_times::ForeignTimes;
 use crate::pool::{Pool, PoolSpec};
 use crate::recent::Recent;
@@ -283,7 +284,7 @@ impl Rebuild {
             holds_elsewhere: BTreeMap::new(),
             holds_kept: HOLDS_KEPT_MIN,
             has_orders: false,
-            kept: Vec::new(),
+            kept: Kept::default(),
         };
         let mut base = 0;
         for spec in &specs {

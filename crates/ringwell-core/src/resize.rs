@@ -128,9 +128,7 @@ impl Shard {
         let Some(removed) = known else { return };
         let (id, held_until) = (removed.id, removed.held_until);
         *removed = Pool::vacant();
-        if let Some(kept) = self.kept.get_mut(pool as usize) {
-            *kept = (0, 0);
-        }
+        self.kept.forget(pool);
         assert!(self.places.remove(&id) == Some(pool), "the pool is recorded at another index");
         if held_until > Millis::ZERO {
             self.hold(Some(id), held_until);

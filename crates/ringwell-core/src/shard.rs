@@ -9,6 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
+use crate::counts::{Kept, PoolCounts};
 use crate::foreign_times::ForeignTimes;
 use crate::pool::{Exhausted, Pool};
 use crate::recent::{Before, Recent};
@@ -46,26 +47,8 @@ pub struct Shard {
     pub(crate) holds_kept: usize,
     /// Whether an `Order` has replaced the ring of at least one pool.
     pub(crate) has_orders: bool,
-    /// [`PoolCounts::kept`] and [`PoolCounts::lengthened`] of each pool, up to the last pool that
-    /// has had keep-alives or releases. Not part of [`Pool`], which fills a cache line and is read
-    /// for each row.
-    pub(crate) kept: Vec<(u32, i64)>,
-}
-
-/// Counts the requests for numbers of a pool. The difference between two readings is the count
-/// between them. Counts of requests are modulo 2^32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolCounts {
-    /// Numbers handed out.
-    pub allocated: u32,
-    /// Rows for which every number was locked out.
-    pub exhausted: u32,
-    /// Keep-alives: rows of visitors who kept their numbers, and requests that extend a lockout.
-    pub kept: u32,
-    /// The milliseconds by which keep-alives have lengthened lockouts, minus those by which
-    /// releases have shortened lockouts. With one lifetime for each of `allocated`, this is the
-    /// whole time for which the pool's numbers are locked out.
-    pub lengthened: i64,
+    /// Not part of [`Pool`], which fills a cache line and is read for each row.
+    pub(crate) kept: Kept,
 }
 
 /// A number that is no longer in any of the shard's pools, with its history.
@@ -155,7 +138,7 @@ impl Shard {
     #[must_use]
     pub fn counts(&self, pool: u32) -> PoolCounts {
         let Pool { allocated, exhausted, .. } = self.pools[pool as usize];
-        let (kept, lengthened) = self.kept.get(pool as usize).copied().unwrap_or_default();
+        let (kept, lengthened) = self.kept.of(pool);
         PoolCounts { allocated, exhausted, kept, lengthened }
     }
 
@@ -279,9 +262,8 @@ impl Shard {
         assert!(previous < position, "the new record does not follow the previous one");
         let before = held.locked_until.max(now);
         held.locked_until = held.locked_until.max(now + owner.lifetime);
-        let (kept, lengthened) = kept_of(&mut self.kept, pool);
-        *kept = kept.wrapping_add(1);
-        *lengthened += signed(held.locked_until.since(before));
+        assert!(held.locked_until >= before, "a keep-alive has shortened a lockout");
+        self.kept.add(pool, 1, held.locked_until.since(before).0.cast_signed());
         held.position = position;
         let (number, locked_until) = (held.number, held.locked_until);
         owner.changed(&self.slots, slot);
@@ -319,7 +301,7 @@ impl Shard {
         }
         let previous = held.position;
         assert!(previous < position, "the new record does not follow the previous one");
-        kept_of(&mut self.kept, pool).1 -= signed(held.locked_until.since(until));
+        self.kept.add(pool, 0, -held.locked_until.since(until).0.cast_signed());
         held.locked_until = until;
         held.position = position;
         let number = held.number;
@@ -585,19 +567,6 @@ impl Shard {
             self.pools[pool as usize].reposition(&self.slots, slot);
         }
     }
-}
-
-/// The entry of `pool` in [`Shard::kept`].
-fn kept_of(all: &mut Vec<(u32, i64)>, pool: u32) -> &mut (u32, i64) {
-    let index = pool as usize;
-    if all.len() <= index {
-        all.resize(index + 1, (0, 0));
-    }
-    &mut all[index]
-}
-
-fn signed(time: Millis) -> i64 {
-    i64::try_from(time.0).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

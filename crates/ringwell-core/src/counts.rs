@@ -1,0 +1,48 @@
+//! Counts of the requests to each pool, from which its load is measured.
+
+use alloc::vec::Vec;
+
+/// Counts the requests for numbers of a pool. The difference between two readings is the count
+/// between them. Counts of requests are modulo 2^32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounts {
+    /// Numbers handed out.
+    pub allocated: u32,
+    /// Rows for which every number was locked out.
+    pub exhausted: u32,
+    /// Keep-alives: rows of visitors who kept their numbers, and requests that extend a lockout.
+    pub kept: u32,
+    /// The milliseconds by which keep-alives have lengthened lockouts, minus those by which
+    /// releases have shortened lockouts. With one lifetime for each of `allocated`, this is the
+    /// whole time for which the pool's numbers are locked out.
+    pub lengthened: i64,
+}
+
+/// For each pool, up to the last one that has had keep-alives or releases: [`PoolCounts::kept`] and
+/// [`PoolCounts::lengthened`].
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Vec<(u32, i64)>);
+
+impl Kept {
+    pub(crate) fn of(&self, pool: u32) -> (u32, i64) {
+        self.0.get(pool as usize).copied().unwrap_or_default()
+    }
+
+    /// Adds to the counts of `pool`.
+    pub(crate) fn add(&mut self, pool: u32, kept: u32, lengthened: i64) {
+        let index = pool as usize;
+        if self.0.len() <= index {
+            self.0.resize(index + 1, (0, 0));
+        }
+        let counts = &mut self.0[index];
+        counts.0 = counts.0.wrapping_add(kept);
+        counts.1 += lengthened;
+    }
+
+    /// Forgets the counts of a removed pool.
+    pub(crate) fn forget(&mut self, pool: u32) {
+        if let Some(counts) = self.0.get_mut(pool as usize) {
+            *counts = (0, 0);
+        }
+    }
+}
