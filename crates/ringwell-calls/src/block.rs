@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use ringwell_core::Millis;
 
 use crate::attribution::Serving;
-use crate::caller::{Caller, plain_address};
+use crate::caller::Caller;
 use crate::provider::Refusal;
 
 /// The maximum number of entries in the list.
@@ -75,7 +75,7 @@ impl Pattern {
             Caller::E164(number) if text.starts_with('+') && number.len() > DIGITS_MIN => {
                 Some(Self(number))
             }
-            Caller::Sip(address) => Some(Self(plain_address(&address))),
+            Caller::Sip(address) => Some(Self(address)),
             Caller::E164(_) | Caller::Withheld | Caller::Hash(_) => None,
         }
     }
@@ -97,7 +97,7 @@ impl Pattern {
     fn all_of(caller: &Caller) -> Vec<Self> {
         match caller {
             Caller::Withheld => vec![Self(WITHHELD.to_owned())],
-            Caller::Sip(address) => vec![Self(plain_address(address))],
+            Caller::Sip(address) => vec![Self(address.clone())],
             Caller::E164(number) => {
                 let prefixes = (2..=number.len()).rev().map(|to| format!("{}*", &number[..to]));
                 [number.clone()].into_iter().chain(prefixes).map(Self).collect()

@@ -55,7 +55,8 @@ fn with_small_scheme(text: &str) -> Cow<'_, str> {
 }
 
 impl Caller {
-    /// Parses a caller's number as a provider sends it.
+    /// Parses a caller's number as a provider sends it. A SIP address gets its normal form, see
+    /// [`plain_address`], so that its spellings are one caller.
     #[must_use]
     pub fn read(text: &str) -> Self {
         let text = text.trim();
@@ -78,7 +79,7 @@ impl Caller {
             return Self::E164(number);
         }
         match address {
-            Some(_) => Self::Sip(cut(text, SIP_BYTES_MAX).to_owned()),
+            Some(_) => Self::Sip(cut(&plain_address(text), SIP_BYTES_MAX).to_owned()),
             None => Self::Withheld,
         }
     }
@@ -99,26 +100,10 @@ impl Caller {
         }
     }
 
-    /// The caller with a SIP address in its normal form, see [`plain_address`]. Addresses with the
-    /// same normal form belong to one caller.
-    #[must_use]
-    pub(crate) fn plain(&self) -> Self {
-        match self {
-            Self::Sip(address) => Self::Sip(plain_address(address)),
-            Self::Withheld | Self::E164(_) | Self::Hash(_) => self.clone(),
-        }
-    }
-
-    /// The caller with the number, or with the normal form of the SIP address, replaced by its
-    /// HMAC, for logs that must not contain the number.
+    /// The caller with the number or SIP address replaced by its HMAC, for logs that must not
+    /// contain the number.
     #[must_use]
     pub fn hashed(&self, key: &[u8]) -> Self {
-        self.plain().hashed_as_is(key)
-    }
-
-    /// [`Self::hashed`] as earlier releases computed it: of the SIP address as it was received.
-    #[must_use]
-    pub(crate) fn hashed_as_is(&self, key: &[u8]) -> Self {
         match self {
             Self::E164(text) | Self::Sip(text) => {
                 Self::Hash(digest::hex(&Mac::Sha256.sign(key, &[text.as_bytes()])))
@@ -166,7 +151,7 @@ impl fmt::Display for Caller {
 
 /// Converts a SIP address to its normal form: without port and parameters, and with its host in
 /// lower case.
-pub(crate) fn plain_address(address: &str) -> String {
+fn plain_address(address: &str) -> String {
     let (scheme, rest) = address.split_once(':').unwrap_or(("sip", address));
     let (user, host) = rest.split_once('@').unwrap_or(("", rest));
     // The user, too, may have parameters.

@@ -185,7 +185,8 @@ pub(super) async fn webhooks(asked: &Asked<'_>, service: &Service) -> Result<Vie
                         (forms::form(asked, &format!("webhooks/{id}/enable"), "Switch it on", &html! {}))
                     }
                     @if *failed > 0 || !is_enabled {
-                        (forms::form(asked, &format!("webhooks/{id}/replay"), "Send again", &html! {}))
+                        @let label = if *is_enabled { "Send again" } else { "Send again, leave it off" };
+                        (forms::form(asked, &format!("webhooks/{id}/replay"), label, &html! {}))
                     }
                 },
                 "",

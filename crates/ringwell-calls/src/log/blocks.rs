@@ -138,7 +138,7 @@ impl Log {
 /// Removes the entries that match only `caller`, because they contain the caller's number or
 /// address.
 pub(super) async fn forget(db: &mut AnyConnection, caller: &Caller) -> Result<(), LogError> {
-    let Some(column) = caller.plain().to_column() else { return Ok(()) };
+    let Some(column) = caller.to_column() else { return Ok(()) };
     sqlx::query("DELETE FROM call_blocks WHERE caller = $1").bind(column).execute(db).await?;
     Ok(())
 }

@@ -310,9 +310,9 @@ impl Log {
     }
 }
 
-/// The values of the column `caller` that stand for `caller`: the caller, for a SIP address all
-/// stored addresses with the same normal form, and the hashes in each month in which callers were
-/// hashed. There are none if the caller has no number or address.
+/// The values of the column `caller` that stand for `caller`: the caller, for a SIP address also the
+/// spellings that earlier builds stored, and the hashes in each month in which callers were hashed.
+/// There are none if the caller has no number or address.
 pub(super) async fn columns_of(
     db: &mut AnyConnection,
     caller: &Caller,
@@ -326,7 +326,7 @@ pub(super) async fn columns_of(
                      OR caller LIKE 'sips:%'";
         for row in sqlx::query(query).fetch_all(&mut *db).await? {
             let stored: String = row.try_get(0)?;
-            if Caller::from_column(Some(&stored)).plain() == caller.plain() {
+            if Caller::read(&stored) == *caller {
                 columns.insert(stored);
             }
         }
@@ -334,7 +334,6 @@ pub(super) async fn columns_of(
     for row in sqlx::query("SELECT secret FROM caller_keys").fetch_all(db).await? {
         let key: String = row.try_get(0)?;
         columns.extend(caller.hashed(key.as_bytes()).to_column());
-        columns.extend(caller.hashed_as_is(key.as_bytes()).to_column());
     }
     Ok(columns.into_iter().collect())
 }

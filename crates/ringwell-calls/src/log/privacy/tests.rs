@@ -68,7 +68,11 @@ async fn a_sip_caller_is_found_and_erased_whatever_the_port_parameters_and_case(
         "\"Alice\" <sip:alice;ext=9@pbx.example>;tag=1",
     ];
     for (n, from) in spellings.iter().enumerate() {
-        let call = change(&format!("CA{n}"), from, 10, EventKind::Started);
+        let mut call = change(&format!("CA{n}"), from, 10, EventKind::Started);
+        if n == 1 {
+            // Earlier builds stored the address as they received it.
+            call.caller = Some(Caller::Sip((*from).to_owned()));
+        }
         store(&log, &[CallChange { attribution: Some(visitor(5)), ..call }]).await;
     }
     let hashed = Caller::read("sip:alice@pbx.example:5099")
@@ -98,6 +102,28 @@ async fn a_sip_caller_is_found_and_erased_whatever_the_port_parameters_and_case(
     assert!(log.blocks().await.unwrap().is_empty());
     let left = log.calls(&CallFilter::default(), None, 20).await.unwrap();
     assert_eq!(left.iter().filter(|call| call.caller != Caller::Withheld).count(), 4);
+}
+
+/// A caller's telephone may move to another port between two calls.
+#[tokio::test]
+async fn a_sip_caller_is_one_caller_in_every_spelling() {
+    let (log, _folder) = log().await;
+    let mut spellings = Vec::new();
+    for n in 0..6_u64 {
+        let from = format!("<sip:robot@PBX.example:{};ob>;tag={n}", 5060 + n);
+        spellings.push(Caller::read(&from).to_column().unwrap());
+        let call = format!("CA{n}");
+        let at = 1_000 + n * 60;
+        let answered = change(&call, &from, at + 1, EventKind::Answered);
+        let ended = change(&call, &from, at + 3, EventKind::Ended(Some(Outcome::Answered)));
+        store(&log, &[change(&call, &from, at, EventKind::Started), answered, ended]).await;
+    }
+    assert_eq!(spellings, vec!["sip:robot@pbx.example"; 6]);
+    let calls = log.calls(&CallFilter::default(), None, 10).await.unwrap();
+    let firsts = calls.iter().map(|call| call.first_time == Some(true));
+    assert_eq!(firsts.collect::<Vec<_>>(), [false, false, false, false, false, true]);
+    let robocall = calls[0].robocall.clone().unwrap();
+    assert!(robocall.reasons.contains(&"short_calls".to_owned()), "{robocall:?}");
 }
 
 /// A receiver needs an event's type, even if the event is sent after the erasure.
