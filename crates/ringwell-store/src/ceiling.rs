@@ -2,7 +2,7 @@
 //!
 //! Owns these limits, which are called ceilings. Automatic changes never exceed a ceiling. If a
 //! ceiling is lowered, numbers that are already promised to pools stay promised. Source:
-//! docs/spec/directory.md, "Ceilings".
+//! docs/spec/directory.md, "Limits of pools and networks".
 
 use ringwell_core::PoolId;
 use serde_json::json;
