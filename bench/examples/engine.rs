@@ -47,7 +47,7 @@ fn engine(pools: u32, numbers: u32) -> anyhow::Result<Engine> {
         let first = PromoNumber::from_e164(first).context("too many numbers")?;
         let range = NumberRange::new(first, numbers).context("too many numbers")?;
         let id = PoolId(u64::from(index) + 1);
-        specs.push(PoolSpec { id, lifetime: LIFETIME, numbers: vec![range] });
+        specs.push(PoolSpec { id, lockout: LIFETIME, numbers: vec![range] });
     }
     Ok(Restore::new(specs, 0).finish(Tip::FIRST.raise_epoch(), START, false).0)
 }

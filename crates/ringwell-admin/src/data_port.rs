@@ -169,10 +169,22 @@ fn reads_calls(path: &str) -> bool {
     path == "/calls" || path.strip_prefix("/calls/").is_some_and(|id| !id.contains('/'))
 }
 
+/// The first parts, below `/v1/`, of the paths that `ringwell-calls` serves.
+const PATHS_OF_CALLS: [&str; 9] = [
+    "blocks",
+    "callers",
+    "calls",
+    "erasures",
+    "events",
+    "freeswitch",
+    "outcomes",
+    "sip",
+    "webhooks",
+];
+
 /// Handles unknown paths below `/v1/`, and the paths of calls if the server does not accept calls.
 async fn not_found_in_v1(uri: Uri) -> Problem {
-    let path = uri.path();
-    if reads_calls(path) || ["/events", "/outcomes", "/webhooks", "/blocks"].contains(&path) {
+    if uri.path().split('/').nth(1).is_some_and(|first| PATHS_OF_CALLS.contains(&first)) {
         return Problem::not_found(
             "this server does not accept calls: add [calls] to its configuration (docs/calls.md)",
         );

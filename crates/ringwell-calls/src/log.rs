@@ -45,7 +45,7 @@ pub use query::{
 pub(crate) use ringing::NO_DESTINATION;
 pub use row::CallRow;
 pub use taps::Tap;
-pub(crate) use values::{from_ms, moment, ms, random_id};
+pub(crate) use values::{from_ms, ms, random_id};
 pub(crate) use writer::Submitted;
 pub use writer::{Waiting, Writer, WriterFull};
 

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::caller::e164;
-use crate::log::{CallRow, moment};
+use crate::clock::moment;
+use crate::log::CallRow;
 use crate::route::RoutePlan;
 use crate::webhook::send::{Post, Sender};
 use crate::webhook::sign;

@@ -86,7 +86,7 @@ async fn calls_events_and_webhooks_are_kept_in_postgresql() {
         let result = DeliveryResult { endpoint, place, attempts: 10, ended, random: 0 };
         log.record(&[result], Millis(9_000)).await.unwrap();
     }
-    assert_eq!(log.next_due().await.unwrap(), None);
+    assert!(log.due_endpoints(Millis(1 << 50)).await.unwrap().is_empty());
     assert_eq!(log.endpoints().await.unwrap()[0].failed, 4);
     let replay = Replay { types: vec!["call.completed".to_owned()], ..Replay::default() };
     assert_eq!(log.replay(&endpoint, &replay, Millis(9_000)).await.unwrap().unwrap().count, 2);

@@ -1,4 +1,4 @@
-//! Work behind the shards' threads.
+//! Runs work on a thread with a lower priority than the shards' threads.
 
 use std::thread;
 

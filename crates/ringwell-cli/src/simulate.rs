@@ -204,7 +204,7 @@ fn lifetime_above_0(text: &str) -> Result<Millis, String> {
 fn made_up(size: u32, lifetime: Millis) -> anyhow::Result<PoolSpec> {
     let first = PromoNumber::from_e164(FIRST_NUMBER).context("no number")?;
     let range = NumberRange::new(first, size).context("--numbers: too many for one range")?;
-    Ok(PoolSpec { id: PoolId(1), lifetime, numbers: vec![range] })
+    Ok(PoolSpec { id: PoolId(1), lockout: lifetime, numbers: vec![range] })
 }
 
 /// Counts the distinct visitors in the log's busiest hour.
@@ -231,7 +231,7 @@ fn busiest_hour(views: &[View]) -> u64 {
 fn forecast(pool: &PoolSpec, found: &Found, hours: f64, callers: &Callers) -> Option<Forecast> {
     #[expect(clippy::cast_precision_loss, reason = "visits of a log")]
     let per_hour = found.visits as f64 / hours;
-    let lifetime = Duration::from_millis(pool.lifetime.0);
+    let lifetime = Duration::from_millis(pool.lockout.0);
     let demand = Demand::of_visitors(per_hour, lifetime).ok()?;
     Some(demand.forecast(size(pool), callers))
 }
@@ -269,7 +269,7 @@ fn text(traffic: &Traffic, all: &[Line]) -> String {
             text,
             "\nring pool {name}: {} numbers, lifetime {}",
             amount(f64::from(size(pool))),
-            span(Duration::from_millis(pool.lifetime.0).as_secs_f64())
+            span(Duration::from_millis(pool.lockout.0).as_secs_f64())
         );
         let _ = writeln!(
             text,
@@ -312,7 +312,7 @@ fn in_json(traffic: &Traffic, all: &[Line]) -> Value {
         json!({
             "ring_pool": { "id": pool.id.0, "name": name },
             "numbers": size(pool),
-            "lifetime_ms": pool.lifetime.0,
+            "lifetime_ms": pool.lockout.0,
             "visits": found.visits,
             "overflow_visits": found.overflow_visits,
             "calls": {

@@ -4,7 +4,7 @@
 //! each pool has one run of consecutive slots. As long as every lockout has the same length and
 //! none is ended early or extended, numbers become free in the order in which they were allocated.
 //! The run is then used as a ring: its head moves from slot to slot and is always the number to
-//! choose. The first keep-alive, release or change of lifetime breaks this order, and an [`Order`]
+//! choose. The first keep-alive, release or change of lockout breaks this order, and an [`Order`]
 //! replaces the ring. A property test checks that both choose the same number. Invariant: the
 //! chosen number has been free longest. Source: docs/spec/allocation.md, "Choosing a number".
 
@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::order::Order;
-use crate::slot::Slot;
+use crate::slot::{Slot, is_over};
 use crate::{Millis, NumberRange, PoolId};
 
 /// The part of a pool's directory entry that its shard needs.
@@ -20,8 +20,8 @@ use crate::{Millis, NumberRange, PoolId};
 pub struct PoolSpec {
     /// The pool's id in the published API.
     pub id: PoolId,
-    /// The time for which an allocation is guaranteed.
-    pub lifetime: Millis,
+    /// The time, on the shard's clock, for which an allocation locks its number.
+    pub lockout: Millis,
     /// The numbers in rotation; the overflow number is not one of them.
     pub numbers: Vec<NumberRange>,
 }
@@ -31,7 +31,7 @@ pub struct PoolSpec {
 #[repr(align(64))]
 pub(crate) struct Pool {
     pub(crate) id: PoolId,
-    pub(crate) lifetime: Millis,
+    pub(crate) lockout: Millis,
     /// The time before which nothing is handed out, because part of the pool's history is
     /// uncertain.
     pub(crate) held_until: Millis,
@@ -67,7 +67,7 @@ impl Pool {
     pub(crate) fn new(spec: &PoolSpec, base: u32, count: u32, all: &[Slot]) -> Self {
         let mut pool = Self {
             id: spec.id,
-            lifetime: spec.lifetime,
+            lockout: spec.lockout,
             held_until: Millis::ZERO,
             base,
             count,
@@ -101,7 +101,7 @@ impl Pool {
     pub(crate) fn vacant() -> Self {
         Self {
             id: PoolId(0),
-            lifetime: Millis::ZERO,
+            lockout: Millis::ZERO,
             held_until: Millis::ZERO,
             base: 0,
             count: 0,
@@ -136,7 +136,7 @@ impl Pool {
         if self.count == 0 {
             // Numbers may be added to the pool at any time, so the time at which one becomes free
             // is unknown.
-            return Err(Exhausted { until: now + self.lifetime });
+            return Err(Exhausted { until: now + self.lockout });
         }
         let place = self.order.as_ref().map_or(self.head, |order| order.first());
         #[cfg(canary)]
@@ -144,10 +144,8 @@ impl Pool {
             let last = self.slots(all).iter().rposition(|slot| slot.is_free(now));
             crate::canary::place(place, last)
         };
-        #[cfg(canary)]
-        let now = crate::canary::now(now);
         let until = all[(self.base + place) as usize].locked_until.max(self.held_until);
-        if until <= now { Ok(self.base + place) } else { Err(Exhausted { until }) }
+        if is_over(until, now) { Ok(self.base + place) } else { Err(Exhausted { until }) }
     }
 
     /// Updates the order after the chosen slot was allocated; its lockout now ends at `until`.
@@ -155,7 +153,7 @@ impl Pool {
     pub(crate) fn allocated(&mut self, all: &[Slot], slot: u32, until: Millis) {
         let place = slot - self.base;
         match &mut self.order {
-            // The lifetime was longer before a restart, so this number becomes free before numbers
+            // The lockout was longer before a restart, so this number becomes free before numbers
             // that were allocated then.
             None if until < self.last_until => self.changed(all, slot),
             None => {

@@ -54,7 +54,7 @@ impl Shard {
     }
 
     /// Sets the pool at index `pool` to `spec`. This adds a new pool, or changes an existing pool's
-    /// numbers or lifetime. Current lockouts still end when they would have ended without the
+    /// numbers or lockout. Current lockouts still end when they would have ended without the
     /// change. Numbers that leave or enter the pool are added to `moved` if they have a history.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Shard {
         let old = self.ranges(pool);
         if old == spec.numbers && !self.pools[pool as usize].is_vacant() {
             let known = &mut self.pools[pool as usize];
-            (known.lifetime, known.held_until) = (spec.lifetime, held_until);
+            (known.lockout, known.held_until) = (spec.lockout, held_until);
             return Ok(());
         }
         let base = self.room(count_of(spec));

@@ -14,7 +14,7 @@ use crate::foreign_times::ForeignTimes;
 use crate::pool::{Exhausted, Pool};
 use crate::recent::{Before, Recent};
 use crate::runs::Runs;
-use crate::slot::Slot;
+use crate::slot::{Slot, is_over};
 use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, NumberRange, PoolId, Position, PromoNumber, VisitorId};
@@ -151,13 +151,13 @@ impl Shard {
         self.pools[pool as usize].choose(&self.slots, now).err().map(|exhausted| exhausted.until)
     }
 
-    /// The time for which `pool` guarantees an allocation.
+    /// The time for which an allocation from `pool` locks its number.
     ///
     /// # Panics
     /// Panics like [`Self::pool_id`].
     #[must_use]
-    pub fn lifetime(&self, pool: u32) -> Millis {
-        self.pools[pool as usize].lifetime
+    pub fn lockout(&self, pool: u32) -> Millis {
+        self.pools[pool as usize].lockout
     }
 
     /// The end of the pool's hold. Until then, no row gets a new number of this pool.
@@ -198,7 +198,7 @@ impl Shard {
             owner.exhausted = owner.exhausted.wrapping_add(1);
         })?;
         owner.allocated = owner.allocated.wrapping_add(1);
-        let locked_until = now + owner.lifetime;
+        let locked_until = now + owner.lockout;
         let slot = &mut self.slots[chosen as usize];
         assert!(slot.is_free(now), "a locked number was chosen");
         let previous = slot.position;
@@ -218,7 +218,7 @@ impl Shard {
         Ok(Grant { slot: chosen, number, locked_until, previous, was_doubted })
     }
 
-    /// Extends the lockout of the number that `visitor` has in `pool` to one lifetime from `now`.
+    /// Extends the lockout of the number that `visitor` has in `pool` to one full lockout from `now`.
     /// Returns `None` if the visitor no longer has a number. Also returns `None` if the pool is
     /// held, because another visitor may have got the number in the meantime.
     ///
@@ -234,7 +234,7 @@ impl Shard {
         let kept = self.visitors.slot(pool, visitor)?;
         let owner = &self.pools[pool as usize];
         assert!(owner.slot_range().contains(&kept), "the visitor's number is in another pool");
-        let is_held = owner.held_until > now;
+        let is_held = !is_over(owner.held_until, now);
         if is_held || self.slots[kept as usize].is_free(now) {
             return None;
         }
@@ -248,7 +248,7 @@ impl Shard {
         self.visitors.slot(pool, visitor)
     }
 
-    /// Extends the lockout of the number in `slot` to one lifetime from `now`, even if the lockout
+    /// Extends the lockout of the number in `slot` to one full lockout from `now`, even if the lockout
     /// has ended. The number's newest allocation stays the same. Returns `None` if there is no such
     /// slot.
     ///
@@ -261,7 +261,7 @@ impl Shard {
         let previous = held.position;
         assert!(previous < position, "the new record does not follow the previous one");
         let before = held.locked_until.max(now);
-        held.locked_until = held.locked_until.max(now + owner.lifetime);
+        held.locked_until = held.locked_until.max(now + owner.lockout);
         assert!(held.locked_until >= before, "a keep-alive has shortened a lockout");
         self.kept.add(pool, 1, held.locked_until.since(before).0.cast_signed());
         held.position = position;
@@ -272,11 +272,11 @@ impl Shard {
     }
 
     /// Whether the visitor's request at `seen_at` was the last to begin or extend the lockout of
-    /// `slot`. Also returns `false` if the pool's lifetime has changed since that request.
+    /// `slot`. Also returns `false` if the pool's lockout has changed since that request.
     #[must_use]
     pub fn is_unseen_since(&self, slot: u32, seen_at: Millis) -> bool {
         let Some(pool) = self.pool_of(slot) else { return false };
-        self.slots[slot as usize].locked_until == seen_at + self.lifetime(pool)
+        self.slots[slot as usize].locked_until == seen_at + self.lockout(pool)
     }
 
     /// Ends the lockout of the allocation that was made at `allocated_at`. Returns `None` if that
@@ -394,7 +394,7 @@ impl Shard {
     /// Whether the pool of `slot` is held at `now` because part of the pool's history is uncertain.
     #[must_use]
     pub fn is_held(&self, slot: u32, now: Millis) -> bool {
-        self.pool_of(slot).is_some_and(|pool| self.pools[pool as usize].held_until > now)
+        self.pool_of(slot).is_some_and(|pool| !is_over(self.pools[pool as usize].held_until, now))
     }
 
     /// Whether the lockout of `slot` ended before the latest hold of its pool, as [`is_doubted`]

@@ -42,9 +42,7 @@ impl Slot {
     /// Whether another visitor may get the number at `now`.
     #[must_use]
     pub fn is_free(&self, now: Millis) -> bool {
-        #[cfg(canary)]
-        let now = crate::canary::now(now);
-        self.locked_until <= now
+        is_over(self.locked_until, now)
     }
 
     /// The order in which a pool's numbers are chosen: the number that has been free longest comes
@@ -54,4 +52,12 @@ impl Slot {
     pub(crate) fn turn(&self) -> (Millis, Position) {
         (self.locked_until, self.position)
     }
+}
+
+/// The rule of all lockouts and holds: whether one that lasts until `until` is over at `now`.
+#[inline]
+pub(crate) fn is_over(until: Millis, now: Millis) -> bool {
+    #[cfg(canary)]
+    let now = crate::canary::now(now);
+    until <= now
 }

@@ -15,7 +15,7 @@ const FIRST: u64 = 18_885_550_000;
 fn spec(id: u64, first: u64, size: u32, lifetime: u64) -> PoolSpec {
     let first = PromoNumber::from_e164(first).unwrap();
     let numbers = vec![NumberRange::new(first, size).unwrap()];
-    PoolSpec { id: PoolId(id), lifetime: Millis(lifetime), numbers }
+    PoolSpec { id: PoolId(id), lockout: Millis(lifetime), numbers }
 }
 
 fn visitor(name: &str) -> VisitorId {

@@ -33,4 +33,4 @@ pub use owners::{Owner, Owners};
 pub use placement::{BUCKETS, Placement, SHARDS_MAX, bucket};
 pub use places::{AreaCode, Center, Place, Places, Point, Search, StateCode, ZipCode};
 pub use pool::{PoolFault, PoolFields, RingPool, Tracking};
-pub use token::{Token, TokenHash, TokenHashError, TokenHashes};
+pub use token::{Token, TokenHash, TokenHashError, TokenHashes, hex};

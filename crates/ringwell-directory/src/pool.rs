@@ -217,10 +217,11 @@ impl RingPool {
         self.0.tracking.as_ref()
     }
 
-    /// The part of the pool that its shard needs.
+    /// The part of the pool that its shard needs. Its lockout is the lifetime, which a server
+    /// lengthens to allow for inexact clocks.
     #[must_use]
     pub fn spec(&self) -> PoolSpec {
-        PoolSpec { id: self.id(), lifetime: self.lifetime(), numbers: self.0.numbers.clone() }
+        PoolSpec { id: self.id(), lockout: self.lifetime(), numbers: self.0.numbers.clone() }
     }
 }
 

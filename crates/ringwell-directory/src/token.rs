@@ -154,7 +154,8 @@ impl fmt::Display for TokenHash {
 }
 
 /// `bytes` as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
     let digit = |value| char::from_digit(u32::from(value), 16);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).flatten().collect()
 }

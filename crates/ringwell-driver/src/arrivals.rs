@@ -217,7 +217,7 @@ async fn hold_pools<P: Platform>(
     // After a number was locked here, another node may have taken over its bucket and extended the
     // lockout, or an operator may have ended the lockout there. So the other nodes are asked about
     // each locked number.
-    let locked = known.values().filter(|slot| slot.locked_until > now);
+    let locked = known.values().filter(|slot| !slot.is_free(now));
     let locked: Vec<_> = locked.filter_map(|slot| NumberRange::new(slot.number, 1)).collect();
     let rest = |(pool, ranges): &(PoolId, Vec<NumberRange>)| {
         (*pool, ranges.iter().flat_map(|range| without(*range, &locked)).collect())

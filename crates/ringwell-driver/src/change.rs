@@ -211,7 +211,7 @@ async fn take_steps<P: Platform>(
         // the visitors are removed.
         known.extend(others.into_iter().map(|retired| Retired { visitor: None, ..retired }));
         let buckets = Some(&bucket_holds).filter(|_| !planted(Bug::LatePoolsNotHeld));
-        let of_bucket = |pool: &PoolSpec| buckets?.until(pool.id, pool.lifetime);
+        let of_bucket = |pool: &PoolSpec| buckets?.until(pool.id, pool.lockout);
         let of = |pool: &PoolSpec| until(&held, pool).max(of_bucket(pool));
         let holds = put.iter().filter_map(|(_, pool)| Some((pool.id, of(pool)?)));
         let holds = holds.collect();

@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
+use ringwell_config::Durability;
 use ringwell_directory::{Directory, Owners};
-use ringwell_journal::Durability;
 
 use crate::canary::{Bug, planted};
 use crate::maintenance::task;
@@ -74,7 +74,7 @@ pub async fn save<P: Platform>(shard: &Shard<P>, store: &impl Store) -> bool {
         Err(trouble) => {
             tracing::error!(shard = shard.id, trouble, "no snapshot could be taken");
             shard.note_failure(format!("no snapshot: {trouble}"));
-            shard.is_stored() && shard.node.durability == Durability::Disk
+            shard.is_stored() && shard.node.config.durability == Durability::Disk
         }
     }
 }
@@ -91,7 +91,7 @@ pub fn unmark(files: &impl Files, node: &Node) {
     let unmarked = store::unmark_restored(files, data);
     let settled = match node.config.journal.replicated {
         Some(_) => Ok(()),
-        None => store::settle_unflushed(files, data, node.durability, node.begun.boot),
+        None => store::settle_unflushed(files, data, node.config.durability, node.begun.boot),
     };
     if let Err(error) = unmarked.and(settled) {
         tracing::warn!(

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use ringwell_config::Config;
+use ringwell_config::{Config, Durability};
 use ringwell_core::Millis;
 use ringwell_directory::{BucketHolds, Directory, Owner, Owners};
-use ringwell_journal::{Durability, Noted};
+use ringwell_journal::Noted;
 use ringwell_wire::Limits;
 use tokio::sync::Notify;
 
@@ -143,8 +143,6 @@ pub struct Node {
     pub is_leaving: Notify,
     /// This node's membership in a cluster, if there is one.
     pub membership: Option<Membership>,
-    /// The durability that is required before an answer is sent.
-    pub durability: Durability,
     /// Limits of a batch.
     pub wire_limits: Limits,
     drills: Drills,
@@ -160,7 +158,6 @@ impl Node {
     pub fn new(
         config: Config,
         directory: Directory,
-        durability: Durability,
         shards: &[u16],
         membership: Option<Membership>,
         opened: (Option<Owners>, Begun),
@@ -191,7 +188,6 @@ impl Node {
             rereads: Rereads::default(),
             is_leaving: Notify::new(),
             membership,
-            durability,
             wire_limits,
             drills: Drills::default(),
             phase: AtomicU8::new(0),
@@ -339,7 +335,7 @@ impl Node {
     /// Whether answers wait for the journal.
     #[must_use]
     pub fn answers_wait(&self) -> bool {
-        self.durability != Durability::Memory
+        self.config.durability != Durability::Memory
     }
 
     /// Returns the phase of the node's life.

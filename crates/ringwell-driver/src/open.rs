@@ -39,10 +39,11 @@ pub use unfinished::discard_unfinished;
 use std::collections::{BTreeMap, BTreeSet};
 
 use read::KeptIn;
+use ringwell_config::Durability;
 use ringwell_core::Millis;
 use ringwell_directory::{Directory, Owner};
 use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
-use ringwell_journal::{Cut, Durability, Verdict};
+use ringwell_journal::{Cut, Verdict};
 
 use crate::arrivals;
 use crate::canary::{Bug, planted};

@@ -168,7 +168,7 @@ fn asked(engine: &Engine, now: Millis, (index, pool): PoolSlot) -> Option<PoolAs
         return None;
     }
     let PoolCounts { allocated, exhausted, kept, lengthened } = rules.counts(index);
-    let lifetime = lifetime(rules.lifetime(index));
+    let lifetime = lifetime(rules.lockout(index));
     let numbers = small(rules.pool_slots(index).len());
     let is_held = rules.held_until(index) > now;
     Some(PoolAsked { pool, numbers, lifetime, allocated, exhausted, kept, lengthened, is_held })
@@ -202,11 +202,11 @@ fn rested(engine: &Engine, now: Millis, (index, pool): PoolSlot) -> Option<Reste
     if !rules.is_pool(index, pool) {
         return None;
     }
-    let lifetime = lifetime(rules.lifetime(index)).0.max(1);
+    let lifetime = lifetime(rules.lockout(index)).0.max(1);
     let run = rules.pool_slots(index);
     let mut counts = Rested::default();
     for slot in rules.slots().get(run.start as usize..run.end as usize).unwrap_or_default() {
-        if slot.locked_until > now {
+        if !slot.is_free(now) {
             counts.held += 1;
         } else if slot.locked_until == Millis::ZERO {
             counts.never += 1;

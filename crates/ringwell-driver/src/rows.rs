@@ -72,8 +72,8 @@ pub fn limits(config: &Config) -> Limits {
 #[must_use]
 pub fn spec(pool: &RingPool) -> PoolSpec {
     let lifetime = pool.lifetime();
-    let lifetime = if planted(Bug::NoRounding) { lifetime } else { lockout(lifetime) };
-    PoolSpec { lifetime, ..pool.spec() }
+    let lockout = if planted(Bug::NoRounding) { lifetime } else { lockout(lifetime) };
+    PoolSpec { lockout, ..pool.spec() }
 }
 
 /// Returns the digest that identifies a repeatable batch, computed from its idempotency key and its
@@ -282,9 +282,7 @@ pub fn answer<'a>(
             ResponseRow::Error(RowError::NoNumbers { pool })
         }
         (None, Shortage::Exhausted(until)) => {
-            // A lockout is a millisecond longer than the lifetime. Without the subtraction, the
-            // answer for a lifetime of 1800 seconds could contain 1801 seconds.
-            let wait_ms = until.since(now()).0.saturating_sub(1);
+            let wait_ms = until.since(now()).0;
             ResponseRow::Error(RowError::PoolExhausted { pool, wait_ms })
         }
     };

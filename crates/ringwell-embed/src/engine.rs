@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ringwell_config::Durability;
 use ringwell_directory::Directory;
 use ringwell_driver::batch::{self, Answered, Terms};
 use ringwell_driver::clock::{Clock, WALL_APART_WARNED};
@@ -19,7 +20,6 @@ use ringwell_driver::stats::Kind;
 use ringwell_driver::store::{Gaps, Inline, Settings, Store};
 use ringwell_driver::{Moment, Platform, life, rows, writer};
 use ringwell_engine::{Doubts, Reading, Refusal};
-use ringwell_journal::Durability;
 use ringwell_os::clock::reading;
 use ringwell_os::{DataLock, OsFiles};
 use ringwell_wire::{Batch, RequestError};
@@ -88,17 +88,17 @@ impl Embedded {
 
     /// Like [`Self::open`], but a batch that contains `panic_on` causes a panic.
     pub(crate) fn open_with(options: &[u8], panic_on: Option<Vec<u8>>) -> Result<Self, String> {
-        let Options { config, directory, durability } = Options::read(options)?;
-        let has_files = durability != Durability::Memory;
+        let Options { config, directory } = Options::read(options)?;
+        let has_files = config.durability != Durability::Memory;
         let lock = has_files.then(|| DataLock::acquire(&config.data)).transpose();
         let lock = lock.map_err(|error| error.to_string())?;
-        let settings = Settings::of(&config, &directory, durability);
+        let settings = Settings::of(&config, &directory);
         let reading = reading();
         let believed = Believed::of(&config, reading.boot);
         let mut begun = begin(&settings, &directory, reading, believed)?;
         let clock = Clock::going_on(begun.clocks, reading.since_boot);
         let Opened { engine, store, doubts, .. } = begun.shards.pop().ok_or("there is no shard")?;
-        let node = Node::new(config, directory, durability, &[SHARD], None, (None, begun.facts));
+        let node = Node::new(config, directory, &[SHARD], None, (None, begun.facts));
         let (node, caller) = (
             Arc::new(node.with_drills(Drills { panic_on, ..Drills::default() })),
             Caller::default(),
@@ -222,7 +222,7 @@ impl Embedded {
         let journal = self.store.stats();
         let status = Status {
             version: env!("CARGO_PKG_VERSION"),
-            durability: node.durability.to_string(),
+            durability: node.config.durability.to_string(),
             deadline_ms: u64::try_from(node.config.deadline.as_millis()).unwrap_or(u64::MAX),
             ring_pools: directory.pool_count(),
             numbers: directory.number_count(),

@@ -6,9 +6,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringwell_config::{Config, Overrides, load, pool_from_json};
+use ringwell_config::{Config, Durability, Overrides, load, pool_from_json};
 use ringwell_directory::{Directory, Fault};
-use ringwell_journal::Durability;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -43,7 +42,6 @@ struct OptionsJson<'a> {
 pub(crate) struct Options {
     pub(crate) config: Config,
     pub(crate) directory: Directory,
-    pub(crate) durability: Durability,
 }
 
 impl Options {
@@ -70,13 +68,8 @@ impl Options {
             _ => return Err("set either config or pools, and not both".to_owned()),
         };
         config.journal.segment_bytes = config.journal.segment_bytes.min(SEGMENT_BYTES_MAX);
-        let durability = match config.durability {
-            ringwell_config::Durability::Disk => Durability::Disk,
-            ringwell_config::Durability::Os => Durability::Os,
-            ringwell_config::Durability::Memory => Durability::Memory,
-        };
-        refuse_unsupported(&config, durability)?;
-        Ok(Self { config, directory, durability })
+        refuse_unsupported(&config)?;
+        Ok(Self { config, directory })
     }
 }
 
@@ -97,13 +90,13 @@ fn of_pools(pools: &[&RawValue], overrides: Overrides) -> Result<(Config, Direct
     Ok((config, directory))
 }
 
-fn refuse_unsupported(config: &Config, durability: Durability) -> Result<(), String> {
+fn refuse_unsupported(config: &Config) -> Result<(), String> {
     if config.database.is_some() || config.application.is_some() {
         return Err("an embedded engine gets its ring pools only from the configuration: \
             remove [database] and [application], or use a server"
             .to_owned());
     }
-    if durability != Durability::Memory && config.data.as_os_str().is_empty() {
+    if config.durability != Durability::Memory && config.data.as_os_str().is_empty() {
         return Err(
             "data must be set to the directory for journals: every durability except \"memory\" \
             needs one"

@@ -31,7 +31,7 @@ pub struct Restore {
     elsewhere: Millis,
     /// The time added to lockouts that were still running at the last recorded time.
     lengthened: Option<Millis>,
-    /// The longest lifetime of a pool or the longest lockout found, whichever is longer.
+    /// The longest lockout of a pool, or the longest that was found, whichever is longer.
     lockout_max: Millis,
     /// The number of the first group to replay. The snapshot may already contain the effects of the
     /// replayed groups.
@@ -60,7 +60,7 @@ impl Restore {
     /// maximum count of remembered answers to rows of repeatable batches.
     #[must_use]
     pub fn new(specs: Vec<PoolSpec>, answer_rows_max: usize) -> Self {
-        let lockout_max = specs.iter().map(|spec| spec.lifetime).max().unwrap_or_default();
+        let lockout_max = specs.iter().map(|spec| spec.lockout).max().unwrap_or_default();
         Self {
             rebuild: Rebuild::new(specs),
             answers: Answers::new(answer_rows_max),

@@ -22,7 +22,7 @@ const START: Millis = Millis(1_700_000_000_000);
 fn specs() -> Vec<PoolSpec> {
     let pool = |id: u64, size, lifetime| PoolSpec {
         id: PoolId(id),
-        lifetime: Millis(lifetime),
+        lockout: Millis(lifetime),
         numbers: vec![
             NumberRange::new(PromoNumber::from_e164(FIRST + id * 100).unwrap(), size).unwrap(),
         ],
@@ -567,7 +567,7 @@ fn after_damage_to_answered_groups_nothing_is_allocated_for_the_longest_lifetime
 #[test]
 fn a_pool_that_another_node_may_have_served_allocates_nothing_for_its_lifetime() {
     let mut rig = Rig::new();
-    let (pool, lifetime) = (specs()[1].id, specs()[1].lifetime);
+    let (pool, lifetime) = (specs()[1].id, specs()[1].lockout);
     assert!(rig.engine.hold_pool(START, pool, START + lifetime));
     assert!(matches!(rig.allocate(0, None, None), Outcome::Allocated { .. }));
     rig.apply(&Input::Seal);

@@ -11,7 +11,6 @@
 
 mod bytes;
 mod clocks;
-mod durability;
 mod erase;
 mod frame;
 mod group;
@@ -25,7 +24,6 @@ mod snapshot;
 pub use clocks::{
     BELIEF, Clocks, Noted, believed_wall, shifted, wall_before, wall_less_shard, wall_less_shard_at,
 };
-pub use durability::{Durability, UnknownDurability};
 pub use erase::{ERASABLE_BYTES_MIN, erase, parameters_in, pieces};
 pub use frame::{
     BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, encode_frame, frame_bytes,

@@ -137,7 +137,7 @@ impl Handle {
     /// Returns the name of the durability that answers wait for, as written in the configuration.
     #[must_use]
     pub fn durability(&self) -> String {
-        self.node().durability.to_string()
+        self.node().config.durability.to_string()
     }
 
     /// Returns the shards of this node in ascending order, with the states of their journals.

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ringwell_config::Config;
+use ringwell_config::{Config, Durability};
 use ringwell_directory::{Directory, Owners};
 use ringwell_engine::Engine;
-use ringwell_journal::Durability;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 
@@ -27,8 +26,8 @@ use crate::signals::Signals;
 use crate::start::{CopiedLog, ShardLog, Started, start};
 use crate::tasks::boxed;
 use crate::{
-    Membership, ServeError, application, descriptors, http, link, logs, proof, reload, site, sweep,
-    tasks,
+    Membership, ServeError, application, descriptors, http, link, proof, reload, shared_logs, site,
+    sweep, tasks,
 };
 use ringwell_driver::maintenance::task as maintenance;
 use ringwell_driver::message::Message;
@@ -90,28 +89,24 @@ pub fn serve(
     logs: Option<&dyn Logs>,
     on_ready: OnReady,
 ) -> Result<(), ServeError> {
-    let durability = match config.durability {
-        ringwell_config::Durability::Disk => Durability::Disk,
-        ringwell_config::Durability::Os => Durability::Os,
-        ringwell_config::Durability::Memory => Durability::Memory,
-    };
+    let durability = config.durability;
     let member = membership.as_ref().map(|membership| &membership.member);
     let (directory, owners) = life::place(&OsFiles, &config.data, directory, member)?;
     config.limits.connections =
         descriptors::room_for(config.limits.connections, directory.shards());
-    let mut settings = disk::Settings::of(&config, &directory, durability);
+    let mut settings = disk::Settings::of(&config, &directory);
     // Read before a wait as a standby, so that a certificate that becomes unusable meanwhile does
     // not prevent the take-over.
     let secure = config.tls.as_ref().map(Secure::begin).transpose()?;
     let last_owner =
-        logs::prepare(logs, &config, member, &mut settings, directories.check.as_ref())?;
+        shared_logs::prepare(logs, &config, member, &mut settings, directories.check.as_ref())?;
     let _lock = match durability {
         Durability::Memory => None,
         Durability::Disk | Durability::Os => Some(LockWatch::begin(&config.data)?),
     };
     listen::probe(&config, member)?;
     if logs.is_none() {
-        warn_of_disk(&config, durability);
+        warn_of_disk(&config);
     }
     let (course, course_now) = watch::channel(Course::Begin);
     let (reports, received) = mpsc::unbounded_channel();
@@ -122,7 +117,7 @@ pub fn serve(
             config,
             directory,
             (membership, owners),
-            (&settings, durability, secure),
+            (&settings, secure),
             (logs, last_owner.as_ref()),
             &channels,
         )?;
@@ -147,7 +142,7 @@ pub fn serve(
                 "serving"
             );
             on_ready(&listeners.addresses);
-            logs::report(logs, &node, clock.clone(), epochs.clone());
+            shared_logs::report(logs, &node, clock.clone(), epochs.clone());
             serve_on(&server, &peers, &mut directories, &mut signals, &mut reported).await;
         }
         node.enter(Phase::Draining);
@@ -159,7 +154,7 @@ pub fn serve(
     })?;
     join(threads)?;
     life::end(&OsFiles, &node);
-    logs::end(logs, &node);
+    shared_logs::end(logs, &node);
     tracing::info!("stopped");
     Ok(())
 }
@@ -170,7 +165,7 @@ async fn follow(server: &Arc<Server>, peers: &Peers, directories: &mut Directori
     if let Some(orders) = directories.orders.take() {
         tokio::spawn(carry_out(Arc::clone(server), peers.clone(), orders));
     }
-    if logs::stands_by(&server.node.config) {
+    if shared_logs::stands_by(&server.node.config) {
         reload::refresh(server, peers, directories).await;
     }
 }
@@ -202,7 +197,7 @@ async fn serve_on(
                 reload::confirm(server, peers, directories, request).await;
                 continue;
             }
-            () = logs::is_over(&server.node) => {}
+            () = shared_logs::is_over(&server.node) => {}
             () = reported.an_end() => tracing::error!("a shard's thread has ended; stopping"),
         }
         return;
@@ -235,7 +230,7 @@ fn start_threads(
     config: Config,
     directory: Directory,
     (membership, owners): (Option<Membership>, Option<Owners>),
-    (settings, durability, secure): (&disk::Settings, Durability, Option<Secure>),
+    (settings, secure): (&disk::Settings, Option<Secure>),
     log: (Option<&dyn Logs>, Option<&LastOwner>),
     channels: &Channels,
 ) -> Result<Running, ServeError> {
@@ -254,7 +249,7 @@ fn start_threads(
     let link = membership.as_ref().map(|membership| membership.own().link.clone());
     let mut links = Listeners::bind(link.as_slice(), serving)?;
     let opened = (owners, begun);
-    let node = Node::new(config, directory, durability, &shards, membership, opened);
+    let node = Node::new(config, directory, &shards, membership, opened);
     let node = Arc::new(node.with_drills(drills()));
     let server = Arc::new(Server::new(&node, secure, tls.flatten()));
     server
@@ -338,7 +333,8 @@ fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeErr
 }
 
 /// Warns if the disk seems to be less durable than the configuration requires.
-fn warn_of_disk(config: &Config, durability: Durability) {
+fn warn_of_disk(config: &Config) {
+    let durability = config.durability;
     if durability != Durability::Disk {
         tracing::warn!(%durability, "answers do not wait for the disk: a crash can lose allocations");
         return;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use ringwell_config::Durability;
 use ringwell_driver::node::{Drills, Node};
-use ringwell_journal::Durability;
 
 use crate::application::Application;
 use crate::link::clocks::Estimates;
@@ -31,7 +31,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(node: &Arc<Node>, secure: Option<Secure>, links: Option<Tls>) -> Self {
         let config = &node.config;
-        let data = (node.durability != Durability::Memory).then_some(config.data.as_path());
+        let data = (config.durability != Durability::Memory).then_some(config.data.as_path());
         let application = config.application.clone();
         let application = application.map(|it| Arc::new(Application::new(it, data)));
         let sites = Sites::default();

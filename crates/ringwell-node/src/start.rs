@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use ringwell_config::Durability;
 use ringwell_core::Millis;
 use ringwell_directory::Directory;
 use ringwell_driver::clock::WALL_APART_WARNED;
@@ -16,7 +17,7 @@ use ringwell_driver::store::{
     Shelf, SnapshotIndex, lost_logs, reached_ends,
 };
 use ringwell_engine::Engine;
-use ringwell_journal::{Author, Durability};
+use ringwell_journal::Author;
 use ringwell_os::clock::{Clock, reading};
 use tokio::task::LocalSet;
 
@@ -81,7 +82,7 @@ pub(crate) fn start(
     let mut reads = read_all(directory, &shards, settings, believed, logs.is_some())?;
     let (mut owned, mut noted_gaps) = (BTreeMap::new(), Gaps::default());
     if let Some(logs) = logs {
-        let placement = crate::logs::placement(directory, membership);
+        let placement = crate::shared_logs::placement(directory, membership);
         refuse_more_shards(logs, membership, shards.len())?;
         let lockout_max = open::lockout_max(&OsFiles, settings, directory)?;
         let reached = reached_ends(&shards, last_owner, lockout_max);

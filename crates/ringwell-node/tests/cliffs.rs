@@ -23,7 +23,7 @@ fn cpu() -> Duration {
 fn engine(numbers: u32) -> Engine {
     let first = PromoNumber::from_e164(12_005_550_000).unwrap();
     let numbers = vec![NumberRange::new(first, numbers).unwrap()];
-    let spec = PoolSpec { id: PoolId(1), lifetime: LIFETIME, numbers };
+    let spec = PoolSpec { id: PoolId(1), lockout: LIFETIME, numbers };
     Restore::new(vec![spec], 1_000_000).finish(Tip::FIRST.raise_epoch(), START, false).0
 }
 

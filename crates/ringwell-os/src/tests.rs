@@ -9,6 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
+use ringwell_config::Durability;
 use ringwell_core::Millis;
 use ringwell_core::Position;
 use ringwell_directory::{BucketHolds, Owner};
@@ -16,7 +17,6 @@ use ringwell_driver::store::{
     Appended, Draft, Identity, OpenError, ReadError, Reader, ServedMap, Settings, Store, WriteMode,
     WrittenJournal, is_restored, mark_restored, unmark_restored,
 };
-use ringwell_journal::Durability;
 use ringwell_journal::{
     Chunk, Clocks, Group, Record, Records, RecoverError, Recovered, SnapshotHeader, SnapshotWriter,
     Tip, Verdict, Writer,

@@ -10,9 +10,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use ringwell_config::Durability;
 use ringwell_directory::{BUCKETS, Owner, Owners};
 use ringwell_driver::store::{Identity, Leaving, SeenJournals, WrittenJournal, is_restored};
-use ringwell_journal::Durability;
 
 use crate::event::Event;
 use crate::fault::Kind;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use ringwell_config::Durability;
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::bucket;
 use ringwell_driver::holder::holder;
@@ -11,7 +12,6 @@ use ringwell_driver::node::JournalState;
 use ringwell_driver::store::{Gaps, Store};
 use ringwell_driver::{lookup, moves};
 use ringwell_engine::{Missing, Moment, Past, PastAllocation};
-use ringwell_journal::Durability;
 
 use crate::event::Event;
 use crate::fault::Kind;

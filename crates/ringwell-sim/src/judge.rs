@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
+use ringwell_config::Durability;
 use ringwell_core::{Millis, PoolId, PoolSpec, PromoNumber, Shard, Slot};
 use ringwell_directory::bucket;
 use ringwell_driver::Bug;
 use ringwell_engine::lifetime;
-use ringwell_journal::Durability;
 
 use crate::clients::UNSEEN_US;
 use crate::model::{Judged, PoolRule, TakenUp, Violation};
@@ -147,7 +147,7 @@ fn pools(shard: &Shard, bug: Option<Bug>) -> Vec<(u64, PoolRule)> {
         let run = shard.pool_slots(index);
         let slots = shard.slots().get(run.start as usize..run.end as usize).unwrap_or_default();
         let numbers = slots.iter().map(|slot| slot.number.to_code());
-        pools.push((id.0, pool_rule(shard.lifetime(index), numbers, bug)));
+        pools.push((id.0, pool_rule(shard.lockout(index), numbers, bug)));
     }
     pools
 }
@@ -155,7 +155,7 @@ fn pools(shard: &Shard, bug: Option<Bug>) -> Vec<(u64, PoolRule)> {
 /// Returns a pool's rules as the model represents them.
 pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
     let numbers = spec.numbers.iter().flat_map(|range| range.iter()).map(PromoNumber::to_code);
-    pool_rule(spec.lifetime, numbers, bug)
+    pool_rule(spec.lockout, numbers, bug)
 }
 
 fn pool_rule(locked: Millis, numbers: impl Iterator<Item = u64>, bug: Option<Bug>) -> PoolRule {

@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ringwell_config::Durability;
 use ringwell_driver::Platform;
 use ringwell_driver::change::{self, ChangeError};
-use ringwell_journal::Durability;
 
 use crate::event::Event;
 use crate::fault::Kind;

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
+use ringwell_config::Durability;
 use ringwell_core::PoolId;
 use ringwell_directory::{BUCKETS, bucket};
-use ringwell_journal::Durability;
 
 use crate::event::Event;
 use crate::fault::Kind;

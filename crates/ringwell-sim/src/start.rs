@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringwell_config::Config;
+use ringwell_config::{Config, Durability};
 use ringwell_core::Millis;
 use ringwell_directory::{Directory, bucket};
 use ringwell_driver::Bug;
@@ -17,7 +17,7 @@ use ringwell_driver::open::{self, Believed, Opened, Read, StartError};
 use ringwell_driver::store::{FileError, Gaps, OpenError, Settings};
 use ringwell_driver::{life, witness};
 use ringwell_engine::Reading;
-use ringwell_journal::{Durability, RecoverError};
+use ringwell_journal::RecoverError;
 
 use crate::event::Event;
 use crate::fault::Kind;
@@ -134,8 +134,7 @@ impl World {
     fn open(&mut self, node: usize) -> Result<Judged, Refused> {
         let late = self.late_pools();
         let membership = self.cluster.membership(&self.nodes[node].map, node);
-        let durability = self.durability;
-        let (files, settings) = (self.nodes[node].files.clone(), settings(durability));
+        let (files, settings) = (self.nodes[node].files.clone(), settings(self.durability));
         let directory = self.cluster.directory(&late);
         let placed = life::place(&files, &settings.data, directory, Some(&membership))?;
         let (directory, owners) = placed;
@@ -186,8 +185,7 @@ impl World {
             recovery.now_ms = now.0;
             recovery.holds = pool_holds(opened.engine.shard(), now);
         }
-        let process =
-            Process::new(self.config(), directory, durability, &own, Some(membership), opened);
+        let process = Process::new(self.config(), directory, &own, Some(membership), opened);
         let clock = Clock::going_on(clocks, reading.since_boot);
         self.begin(node, process, shards, (clock, known));
         let judged = self.shared.model.borrow_mut().recovered_all(&recoveries);
@@ -196,6 +194,7 @@ impl World {
 
     fn config(&self) -> Config {
         let mut config = Config::new(PathBuf::from(DATA), 1);
+        config.durability = self.durability;
         config.journal.segment_bytes = SEGMENT_BYTES;
         // With the planted bug `ThroughTooEarly`, a snapshot is nearly always in progress, so that
         // changes happen during snapshots.

@@ -1,4 +1,4 @@
-//! The story of a run.
+//! The story of a run: its events as lines of text, which are printed if a rule is broken.
 
 /// The story of a run: its events as lines of text.
 #[derive(Debug)]

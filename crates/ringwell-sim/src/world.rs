@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use ringwell_config::Durability;
 use ringwell_core::PoolId;
 use ringwell_directory::Owner;
 use ringwell_driver::{Bug, Moment};
-use ringwell_journal::Durability;
 
 use crate::away::Away;
 use crate::batches::Clients;

@@ -132,12 +132,6 @@ impl Store {
         Self { inventory, provider, ..self }
     }
 
-    /// Returns the same directory, with `provider` as the seller of numbers.
-    #[must_use]
-    pub fn with_provider(self, provider: Arc<dyn Provider>) -> Self {
-        Self { provider: Some(provider), ..self }
-    }
-
     /// The limits on pools, and the rules for numbers and purchases.
     #[must_use]
     pub const fn inventory(&self) -> &Inventory {

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use ringwell_directory::{Token, TokenHash};
+use ringwell_directory::{Token, TokenHash, hex};
 use serde_json::json;
 
 use crate::change::Change;
@@ -230,11 +230,6 @@ fn grant(row: &sqlx::any::AnyRow) -> Result<(Grant, String), StoreError> {
         .ok_or_else(|| StoreError::Damaged(format!("a token's role is {role:?}")))?;
     let grant = Grant { id, name, role, network: columns.take()? };
     Ok((grant, columns.take()?))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digit = |value| char::from_digit(u32::from(value), 16);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).flatten().collect()
 }
 
 #[cfg(test)]

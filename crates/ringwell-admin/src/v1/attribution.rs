@@ -8,6 +8,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use jiff::Timestamp;
+use ringwell_calls::clock::moment;
 use ringwell_core::{Millis, NumberError, PromoNumber};
 use ringwell_engine::{Missing, Past, PastAllocation};
 use ringwell_node::{Handle, Joined};
@@ -189,13 +190,6 @@ pub(crate) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
             error => format!("number: {error}"),
         })
     })
-}
-
-/// Formats a time in UTC, for people and programs.
-fn moment(at: Millis) -> String {
-    let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
-    let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);
-    format!("{time:.3}")
 }
 
 /// Parses a time in the format of RFC 3339, or in seconds or milliseconds since 1970.

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use super::problem::{Problem, read_json};
 use crate::block::{BLOCKS_MAX, Block, BlockRow, NOTE_BYTES_MAX, Pattern};
+use crate::clock::moment;
 use crate::clock::now;
-use crate::log::{Blocked, moment};
+use crate::log::Blocked;
 use crate::provider::Refusal;
 use crate::service::Service;
 

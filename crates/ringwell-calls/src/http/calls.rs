@@ -21,8 +21,9 @@ use super::{blocks, endpoints, erasures, sip};
 use crate::attribution::{Attributed, KeepAlives};
 use crate::call::{CallState, Outcome};
 use crate::caller::Caller;
+use crate::clock::moment;
 use crate::digest::from_base64;
-use crate::log::{CallDetail, CallFilter, Cursor, EventRow, moment};
+use crate::log::{CallDetail, CallFilter, Cursor, EventRow};
 use crate::number::asked;
 use crate::service::Service;
 

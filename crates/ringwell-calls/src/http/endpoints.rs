@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use super::page::time;
 use super::problem::{Problem, read_json};
+use crate::clock::moment;
 use crate::clock::now;
-use crate::log::{EndpointRow, moment};
+use crate::log::EndpointRow;
 use crate::service::Service;
 use crate::webhook::{Made, NewEndpoint, Replay, Replayed, Rotated, TYPES, Which};
 

@@ -11,8 +11,8 @@ use super::publish::{NewEvent, publish};
 use super::query::OutcomeRow;
 use super::query::call;
 use super::row::CallRow;
-use super::values::moment;
 use super::values::{from_ms, ms};
+use crate::clock::moment;
 use crate::digest;
 
 /// The effect of recording an outcome.

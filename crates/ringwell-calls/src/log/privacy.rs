@@ -13,11 +13,12 @@ use sqlx::{AnyConnection, Row};
 use super::error::LogError;
 use super::query::{EventRow, call, columns_of};
 use super::row::erased_caller;
-use super::values::{from_ms, moment, ms, parsed, text, to_db};
+use super::values::{from_ms, ms, parsed, text, to_db};
 use super::{CallRow, Log, blocks};
 use crate::attribution::{Allocation, Attribution};
 use crate::call::CallState;
 use crate::caller::Caller;
+use crate::clock::moment;
 use crate::digest;
 
 /// The maximum number of calls to redact or remove in one transaction.

@@ -6,7 +6,8 @@ use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 use super::error::LogError;
 use super::places::{Places, ROWS_MAX};
-use super::values::{event_id, moment, ms, text};
+use super::values::{event_id, ms, text};
+use crate::clock::moment;
 
 /// An event to write and send.
 pub(crate) struct NewEvent {

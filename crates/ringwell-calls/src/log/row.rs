@@ -7,10 +7,11 @@ use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 use super::error::LogError;
 use super::places::{Places, padded};
-use super::values::{from_ms, moment, parsed};
+use super::values::{from_ms, parsed};
 use crate::attribution::Attribution;
 use crate::call::{Facts, Outcome};
 use crate::caller::Caller;
+use crate::clock::moment;
 use crate::provider::Stir;
 use crate::robocall::Robocall;
 

@@ -1,6 +1,5 @@
 //! Values in the form in which the database and the API contain them: numbers, times and ids.
 
-use jiff::Timestamp;
 use ringwell_core::Millis;
 
 use super::error::LogError;
@@ -33,14 +32,6 @@ pub(super) fn event_id(at: Millis) -> Result<String, LogError> {
     // Six bytes of milliseconds suffice for 8,900 years.
     bytes[..6].copy_from_slice(&at.0.to_be_bytes()[2..]);
     Ok(format!("evt_{}", crate::digest::hex(&bytes)))
-}
-
-/// Formats a time in UTC, as the API shows it.
-#[must_use]
-pub(crate) fn moment(at: Millis) -> String {
-    let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
-    let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);
-    format!("{time:.3}")
 }
 
 pub(super) fn text(value: &impl serde::Serialize) -> Result<String, LogError> {

@@ -151,18 +151,6 @@ impl Log {
         Ok(all)
     }
 
-    /// The time at which the next delivery is due. `None` if no delivery is pending.
-    ///
-    /// # Errors
-    /// [`LogError`].
-    pub async fn next_due(&self) -> std::result::Result<Option<Millis>, LogError> {
-        let mut tx = self.database().read().await?;
-        let query =
-            sqlx::query("SELECT MIN(next_ms) FROM webhook_deliveries WHERE state = 'pending'");
-        let row = query.fetch_one(&mut *tx).await?;
-        Ok(row.try_get::<Option<i64>, _>(0)?.map(from_ms))
-    }
-
     /// Records the results of attempts that ended at `now`, all in one transaction.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ fn number(at: u32) -> PromoNumber {
 fn specs(lifetime: u64) -> Vec<PoolSpec> {
     let spec = |id, at, count| PoolSpec {
         id: PoolId(id),
-        lifetime: Millis(lifetime),
+        lockout: Millis(lifetime),
         numbers: vec![NumberRange::new(number(at), count).unwrap()],
     };
     vec![spec(1, 100, 3), spec(2, 0, SIZE)]

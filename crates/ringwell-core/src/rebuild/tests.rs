@@ -25,7 +25,7 @@ fn spec(pool: u32) -> PoolSpec {
     let range = |at, count| NumberRange::new(number(pool, at), count).unwrap();
     PoolSpec {
         id: PoolId(u64::from(pool) + 7),
-        lifetime: Millis(20 + 10 * u64::from(pool)),
+        lockout: Millis(20 + 10 * u64::from(pool)),
         numbers: vec![range(0, 2), range(2, NUMBERS - 2)],
     }
 }

@@ -38,7 +38,7 @@ fn ranges(bits: u16, turn: u8) -> Vec<NumberRange> {
 
 fn spec(pool: u32, bits: u16, turn: u8, lifetime: u64) -> PoolSpec {
     let id = PoolId(u64::from(pool) + 100);
-    PoolSpec { id, lifetime: Millis(lifetime), numbers: ranges(bits, turn) }
+    PoolSpec { id, lockout: Millis(lifetime), numbers: ranges(bits, turn) }
 }
 
 #[derive(Clone, Debug)]
@@ -331,7 +331,7 @@ fn a_change_of_the_lifetime_alone_leaves_every_number_where_it_is() {
     shard.hold(Some(PoolId(101)), Millis(70));
     shard.put_pool(1, &spec(1, 0b1100, 0, 80), None).unwrap();
     assert_eq!((shard.pool_slots(1), shard.slots().len()), (2..4, 4));
-    assert_eq!(shard.lifetime(1), Millis(80));
+    assert_eq!(shard.lockout(1), Millis(80));
     assert_eq!(shard.next_free(1, Millis(1)), Some(Millis(70)), "it is held as before");
 }
 

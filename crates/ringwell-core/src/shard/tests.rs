@@ -14,7 +14,7 @@ fn number(at: u32) -> PromoNumber {
 /// A pool of four numbers with lockouts of 50 ms.
 fn shard() -> Shard {
     let numbers = vec![NumberRange::new(number(0), 4).unwrap()];
-    Rebuild::new(vec![PoolSpec { id: PoolId(1), lifetime: Millis(50), numbers }]).finish()
+    Rebuild::new(vec![PoolSpec { id: PoolId(1), lockout: Millis(50), numbers }]).finish()
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn the_time_that_keep_alives_add_to_lockouts_and_releases_take_from_them_is_coun
     // A change of the pool's numbers keeps the count, and its removal ends it.
     let spec = |count| {
         let numbers = vec![NumberRange::new(number(0), count).unwrap()];
-        PoolSpec { id: PoolId(1), lifetime: Millis(50), numbers }
+        PoolSpec { id: PoolId(1), lockout: Millis(50), numbers }
     };
     shard.put_pool(0, &spec(3), None).unwrap();
     assert_eq!(lengthened(&shard), 40);

@@ -38,7 +38,7 @@ fn a_valid_pool_has_the_settings_that_its_shard_needs() {
     assert_eq!(pool.number_count(), 51);
     assert_eq!(
         pool.spec(),
-        PoolSpec { id: PoolId(16), lifetime: Millis(1_800_000), numbers: good().numbers }
+        PoolSpec { id: PoolId(16), lockout: Millis(1_800_000), numbers: good().numbers }
     );
 }
 

@@ -56,7 +56,7 @@ pub async fn known_apart<P: Platform>(
     let bucket_holds = node.bucket_holds();
     let pools = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket));
     let held = pools.filter_map(|pool| {
-        Some((Some(pool.id()), bucket_holds.until(pool.id(), spec(pool).lifetime)?))
+        Some((Some(pool.id()), bucket_holds.until(pool.id(), spec(pool).lockout)?))
     });
     let held: Holds = held.collect();
     let buckets: BTreeSet<u16> = buckets.iter().copied().collect();

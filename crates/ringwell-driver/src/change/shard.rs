@@ -148,7 +148,7 @@ async fn hold_buckets<P: Platform>(shard: &Shard<P>, holds: &BucketHolds) -> Ste
     let directory = shard.node.directory();
     for (place, pool) in directory.pools_of(shard.id).enumerate() {
         pause_at(shard, place).await;
-        if let Some(until) = holds.until(pool.id(), spec(pool).lifetime) {
+        if let Some(until) = holds.until(pool.id(), spec(pool).lockout) {
             shard.engine.borrow_mut().hold_unrecorded(pool.id(), until);
             shard.changed();
         }

@@ -29,7 +29,7 @@ fn a_pool_that_gets_numbers_of_a_held_one_is_held_as_long() {
         .flat_map(|(text, until)| ranges(text).into_iter().map(move |r| (r, Millis(until))))
         .collect();
     let check = |held: &CollectedHolds, numbers, wanted: Option<u64>| {
-        let pool = PoolSpec { id: PoolId(1), lifetime: Millis(1), numbers: ranges(numbers) };
+        let pool = PoolSpec { id: PoolId(1), lockout: Millis(1), numbers: ranges(numbers) };
         assert_eq!(until(held, &pool), wanted.map(Millis), "{numbers}");
     };
     let held = CollectedHolds { all: None, numbers };

@@ -66,7 +66,7 @@ impl Store for Counted {
 fn engine() -> Engine {
     let first = PromoNumber::from_e164(18_885_550_100).unwrap();
     let numbers = vec![NumberRange::new(first, 2).unwrap()];
-    let spec = PoolSpec { id: PoolId(1), lifetime: Millis(40_000), numbers };
+    let spec = PoolSpec { id: PoolId(1), lockout: Millis(40_000), numbers };
     let restore = Restore::new(vec![spec], 9);
     let mut engine = restore.finish(Tip::FIRST.raise_epoch(), START, false).0;
     engine.set_clocks(CLOCKS);

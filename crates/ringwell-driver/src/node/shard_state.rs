@@ -1,4 +1,4 @@
-//! The state of a shard, in the form in which all threads of the process share it.
+//! The state of one shard: the shard's thread sets it, and all threads of the process read it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The states of this process's shards: the shards set them, and all threads read them.
+//! The methods of `Node` that set and read the states of this process's shards.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -109,7 +109,7 @@ fn check_overflow<F: Files>(
 ) -> Result<(), OverflowTaken> {
     for retired in reads.iter().flat_map(|read| read.restore.retired()) {
         let number = retired.slot.number;
-        if retired.slot.locked_until > now
+        if !retired.slot.is_free(now)
             && let Some(pool) = directory.overflow_pools(number).first()
         {
             let seconds = (retired.slot.locked_until - now).0.div_ceil(1000);

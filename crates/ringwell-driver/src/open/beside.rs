@@ -1,4 +1,4 @@
-//! The snapshots beside a log.
+//! What the opening of a shared log needs to begin its copy with one of the snapshots beside it.
 
 use ringwell_core::PoolSpec;
 

@@ -109,7 +109,7 @@ pub fn hold_buckets(
     }
     let mut held = 0;
     for pool in directory.pools_of(shard) {
-        let Some(until) = holds.until(pool.id(), spec(pool).lifetime) else { continue };
+        let Some(until) = holds.until(pool.id(), spec(pool).lockout) else { continue };
         let since = holds.get(bucket(pool.id())).map(|hold| hold.since).unwrap_or_default();
         let until = until.max(locked_before(engine.shard(), pool, since));
         engine.hold_unrecorded(pool.id(), until);

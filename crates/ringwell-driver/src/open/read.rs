@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use ringwell_config::Config;
+use ringwell_config::{Config, Durability};
 use ringwell_core::{Millis, PoolSpec};
 use ringwell_directory::{RingPool, SHARDS_MAX};
 use ringwell_engine::{Recorded, Restore};
-use ringwell_journal::{Chunk, Durability, Noted, Recovered, Snapshot, Tip};
+use ringwell_journal::{Chunk, Noted, Recovered, Snapshot, Tip};
 
 use super::unfinished::{discard_unfinished, set_aside};
 use crate::canary::{Bug, planted};

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringwell_config::Durability;
 use ringwell_core::Millis;
 use ringwell_journal::{
-    Durability, Group, GroupHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, Tip,
-    encode_frame, frame_bytes, salt,
+    Group, GroupHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, Tip, encode_frame,
+    frame_bytes, salt,
 };
 
 use super::aligned::AlignedBuffer;

@@ -9,10 +9,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use ringwell_config::Durability;
 use ringwell_core::Millis;
 use ringwell_journal::{
-    BLOCK_BYTES, Durability, FrameHeader, Group, Noted, SEGMENT_HEADER_BYTES, SegmentInfo,
-    decode_body, decode_header,
+    BLOCK_BYTES, FrameHeader, Group, Noted, SEGMENT_HEADER_BYTES, SegmentInfo, decode_body,
+    decode_header,
 };
 
 use super::Settings;

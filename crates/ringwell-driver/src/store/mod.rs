@@ -85,10 +85,9 @@ pub use unreadable::unreadable_files;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use ringwell_config::Config;
+use ringwell_config::{Config, Durability};
 use ringwell_core::Millis;
 use ringwell_directory::Directory;
-use ringwell_journal::Durability;
 
 /// The way in which frames are written to the disk. Both ways are equally durable.
 ///
@@ -162,11 +161,11 @@ impl Settings {
 
     /// Returns the settings from the configuration.
     #[must_use]
-    pub fn of(config: &Config, directory: &Directory, durability: Durability) -> Self {
-        let mut settings = Self::new(config.data.clone(), durability);
+    pub fn of(config: &Config, directory: &Directory) -> Self {
+        let mut settings = Self::new(config.data.clone(), config.durability);
         settings.segment_bytes = config.journal.segment_bytes;
         settings.spare_segments = usize::try_from(config.journal.spare_segments).unwrap_or(1);
-        settings.history_bytes = match durability {
+        settings.history_bytes = match config.durability {
             Durability::Memory => {
                 let numbers = directory.number_count() / u64::from(directory.shards());
                 MEMORY_HISTORY_BYTES.max(numbers * MEMORY_NUMBER_BYTES)

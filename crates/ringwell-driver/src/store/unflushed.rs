@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use ringwell_journal::Durability;
+use ringwell_config::Durability;
 use serde::{Deserialize, Serialize};
 
 use super::Settings;

@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringwell_config::Durability;
 use ringwell_core::Millis;
 use ringwell_directory::{Changes, Placement};
 use ringwell_driver::batch::{self, Answered};
 use ringwell_driver::message::Message;
 use ringwell_driver::stats::Kind;
 use ringwell_driver::{Platform, Shard};
-use ringwell_journal::Durability;
 use ringwell_wire::RequestError;
 
 use crate::support::{Virtual, body, bulk, locked, shards};

@@ -3,12 +3,13 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use ringwell_config::Durability;
 use ringwell_core::{Millis, PoolId};
 use ringwell_directory::{BucketHold, BucketHolds, bucket};
 use ringwell_driver::message::Step;
 use ringwell_driver::open::hold_buckets;
 use ringwell_driver::{Path, Platform as _, change, moves};
-use ringwell_journal::{Durability, Record};
+use ringwell_journal::Record;
 
 use crate::arrivals::{LONGEST, change_list, left, passed, passed_number, two_pools};
 use crate::pair::{Links, Pair, know};

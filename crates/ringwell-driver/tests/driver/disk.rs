@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringwell_config::{Config, demo_pools};
+use ringwell_config::{Config, Durability, demo_pools};
 use ringwell_core::Millis;
 use ringwell_directory::Directory;
 use ringwell_driver::open::{self, Believed, Start};
@@ -15,7 +15,7 @@ use ringwell_driver::store::{
     Store, Unkept, may_lack_groups, read_whole, unreadable_files,
 };
 use ringwell_engine::Reading;
-use ringwell_journal::{Clocks, Durability, Group, Record, Tip, Writer};
+use ringwell_journal::{Clocks, Group, Record, Tip, Writer};
 use ringwell_os::OsFiles;
 use tempfile::TempDir;
 
@@ -530,8 +530,9 @@ fn a_shard_that_keeps_its_history_in_memory_keeps_more_of_it_if_it_has_many_numb
     let history = |numbers, shards| {
         let pools = demo_pools(40, numbers, Millis(60_000)).unwrap();
         let directory = Directory::new(1, pools, shards).unwrap();
-        let config = Config::new("unused".into(), 1);
-        Settings::of(&config, &directory, Durability::Memory).history_bytes
+        let mut config = Config::new("unused".into(), 1);
+        config.durability = Durability::Memory;
+        Settings::of(&config, &directory).history_bytes
     };
     assert_eq!(history(1_000, 1), 128 << 20);
     assert_eq!(history(100_000, 1), 4_000_000 * 128);

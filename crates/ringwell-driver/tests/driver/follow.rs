@@ -8,15 +8,14 @@ use std::path::Path;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use ringwell_config::Durability;
 use ringwell_core::Millis;
 use ringwell_driver::open::{self, Believed, Beside, FollowError, Followed};
 use ringwell_driver::store::{
     Appended, Log, LogEnd, LogStore, Memory, NotAppended, Numbered, Settings, Shelf, Store,
     Unreached,
 };
-use ringwell_journal::{
-    Author, Durability, Group, Record, Tip, Writer, decode_message, encode_message,
-};
+use ringwell_journal::{Author, Group, Record, Tip, Writer, decode_message, encode_message};
 use ringwell_os::OsFiles;
 use tempfile::TempDir;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ringwell_config::{Cluster, Config, demo_pools};
+use ringwell_config::{Cluster, Config, Durability, demo_pools};
 use ringwell_core::Millis;
 use ringwell_directory::{BucketHolds, Directory, Owners};
 use ringwell_driver::lists::Lists;
@@ -16,7 +16,6 @@ use ringwell_driver::store::{
     write_whole,
 };
 use ringwell_driver::{Platform, life, standstill};
-use ringwell_journal::Durability;
 use ringwell_os::OsFiles;
 
 use crate::support::{Virtual, body, bulk, shards};
@@ -29,9 +28,10 @@ fn directory(shards: u16) -> Directory {
 }
 
 fn node(data: &Path, durability: Durability) -> Node {
-    let config = Config::new(data.into(), 1);
+    let mut config = Config::new(data.into(), 1);
+    config.durability = durability;
     let begun = Begun { boot: BOOT, ..Begun::default() };
-    Node::new(config, directory(2), durability, &[0, 1], None, (None, begun))
+    Node::new(config, directory(2), &[0, 1], None, (None, begun))
 }
 
 /// Returns whether the data is marked as restored, and the reason why it may lack groups.

@@ -22,7 +22,7 @@ use ringwell_driver::queue::Peers;
 use ringwell_driver::store::{Memory, write_whole};
 use ringwell_driver::{Moment, Path, Platform, Shard, rows, serve, writer};
 use ringwell_engine::{Moment as Asked, Outcome, Past, Refusal, Restore};
-use ringwell_journal::{Durability, Tip};
+use ringwell_journal::Tip;
 use ringwell_mesh::frame;
 use ringwell_mesh::pacing::Pacing;
 use ringwell_os::OsFiles;
@@ -168,7 +168,7 @@ fn joined(platform: &Wired) -> Joined {
         let opened = (Some(owners.clone()), Begun::default());
         let config = Config::new(folder.path().join(name), 1);
         let member = Some(membership);
-        let node = Node::new(config, directory, Durability::Disk, &[own], member, opened);
+        let node = Node::new(config, directory, &[own], member, opened);
         node.enter(Phase::Serving);
         Arc::new(node)
     };

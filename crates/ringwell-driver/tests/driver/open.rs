@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ringwell_config::demo_pools;
+use ringwell_config::{Durability, demo_pools};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{BucketHold, BucketHolds, Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::open::{
@@ -14,7 +14,6 @@ use ringwell_driver::store::{
     unmark_restored,
 };
 use ringwell_engine::{Ask, Engine, Outcome, Reading, Recorded, Refusal, RowKey, lockout};
-use ringwell_journal::Durability;
 use ringwell_os::OsFiles;
 use tempfile::TempDir;
 

@@ -22,7 +22,7 @@ use ringwell_driver::queue::Peers;
 use ringwell_driver::store::{Memory, write_whole};
 use ringwell_driver::{Path, Platform, Shard, moves, rows, serve, writer};
 use ringwell_engine::{Ask, Outcome, Refusal, Restore, RowKey};
-use ringwell_journal::{Durability, Tip};
+use ringwell_journal::Tip;
 use ringwell_mesh::frame::{self, RowAnswer};
 use ringwell_os::OsFiles;
 use serde_json::Value;
@@ -185,7 +185,7 @@ fn node(
     };
     let config = Config::new(data.into(), 1);
     let opened = (Some(owners), begun);
-    let node = Node::new(config, directory, Durability::Disk, own, Some(membership), opened);
+    let node = Node::new(config, directory, own, Some(membership), opened);
     node.enter(Phase::Serving);
     Arc::new(node)
 }

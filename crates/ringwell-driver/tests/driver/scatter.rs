@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use ringwell_config::Durability;
 use ringwell_core::Millis;
-use ringwell_journal::Durability;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::support::{Virtual, body, bulk, shards};

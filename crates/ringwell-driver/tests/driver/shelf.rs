@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use ringwell_config::Durability;
 use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Slot};
 use ringwell_driver::maintenance::{Rounds, Snapshot};
 use ringwell_driver::open::{self, Believed, Beside, FollowError};
@@ -18,7 +19,7 @@ use ringwell_driver::store::{
     Prefix, ReadError, Reader, Settings, Shelf, SnapshotIndex, Store, Unreached, snapshot_indexes,
 };
 use ringwell_engine::{Ask, Clocks, Engine, Outcome, PIECE_ENTRIES, Refusal};
-use ringwell_journal::{Durability, decode_message};
+use ringwell_journal::decode_message;
 use ringwell_os::OsFiles;
 use tempfile::TempDir;
 
@@ -186,7 +187,7 @@ struct Owner {
 fn specs() -> Vec<PoolSpec> {
     let first = PromoNumber::parse("8885550100").unwrap();
     let numbers = vec![NumberRange::new(first, NUMBERS).unwrap()];
-    vec![PoolSpec { id: POOL, lifetime: Millis(60_000), numbers }]
+    vec![PoolSpec { id: POOL, lockout: Millis(60_000), numbers }]
 }
 
 fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner, FollowError> {

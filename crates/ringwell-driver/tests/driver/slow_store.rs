@@ -8,11 +8,12 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ringwell_config::Durability;
 use ringwell_core::Millis;
 use ringwell_driver::node::JournalState;
 use ringwell_driver::store::{Appended, FileError, Memory, MemoryReader, Part, Stats, Store};
 use ringwell_driver::{Moment, Platform, Shard, writer};
-use ringwell_journal::{Clocks, Durability, Group};
+use ringwell_journal::{Clocks, Group};
 
 use crate::support::{Virtual, body, bulk, locked, shards};
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringwell_config::Config;
+use ringwell_config::{Config, Durability};
 use ringwell_core::Millis;
 use ringwell_driver::maintenance::{Snapshot, task};
 use ringwell_driver::store::{
@@ -14,7 +14,7 @@ use ringwell_driver::store::{
 };
 use ringwell_driver::{Moment, Platform, Shard, life, writer};
 use ringwell_engine::{Refusal, SnapshotStep};
-use ringwell_journal::{Clocks, Durability, Group};
+use ringwell_journal::{Clocks, Group};
 
 use crate::support::{Virtual, body, bulk, shards_with};
 

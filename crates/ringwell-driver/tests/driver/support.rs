@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringwell_config::{Config, demo_pools};
+use ringwell_config::{Config, Durability, demo_pools};
 use ringwell_core::Millis;
 use ringwell_directory::{Directory, RingPool};
 use ringwell_driver::batch::{self, Answered, Terms};
@@ -21,7 +21,7 @@ use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::Kind;
 use ringwell_driver::{Moment, Platform, Shard};
 use ringwell_engine::Restore;
-use ringwell_journal::{Durability, Tip};
+use ringwell_journal::Tip;
 use ringwell_os::OsFiles;
 use ringwell_wire::RequestError;
 use tokio::sync::mpsc;
@@ -123,14 +123,14 @@ pub fn shards_with(
     count: u16,
     lifetime: Millis,
     durability: Durability,
-    config: Config,
+    mut config: Config,
 ) -> Vec<(Rc<Shard<Virtual>>, mpsc::Receiver<Message>)> {
     // Creates at least four pools for each shard.
     let pools = demo_pools(100.max(4 * u32::from(count)), 200, lifetime).unwrap();
     let directory = Directory::new(1, pools, count).unwrap();
     let ids: Vec<u16> = (0..count).collect();
-    let node =
-        Arc::new(Node::new(config, directory, durability, &ids, None, (None, Begun::default())));
+    config.durability = durability;
+    let node = Arc::new(Node::new(config, directory, &ids, None, (None, Begun::default())));
     let mut peers = Peers::default();
     let queue = |shard: &u16| {
         let (way, queue) = mpsc::channel(4);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringwell_config::{Config, demo_pools};
+use ringwell_config::{Config, Durability, demo_pools};
 use ringwell_core::{Millis, PoolId};
 use ringwell_directory::{PoolFields, RingPool, Tracking};
 use ringwell_driver::node::Node;
@@ -14,7 +14,6 @@ use ringwell_driver::queue::Peers;
 use ringwell_driver::shard::PoolSource;
 use ringwell_driver::store::Memory;
 use ringwell_driver::{Moment, Platform, change, serve, writer};
-use ringwell_journal::Durability;
 use tokio::sync::watch;
 
 use crate::support::{Virtual, bulk, shards_with};

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ringwell_config::Durability;
 use ringwell_core::Millis;
 use ringwell_driver::batch::Terms;
 use ringwell_driver::message::Message;
 use ringwell_driver::{Platform, Shard};
-use ringwell_journal::Durability;
 
 use crate::support::{Virtual, body, bulk, locked, shards};
 

@@ -20,7 +20,7 @@ use ringwell_driver::store::{Memory, read_lifetimes};
 use ringwell_driver::witness::{self, JournalWord};
 use ringwell_driver::{Moment, Path, Platform, Shard, rows, serve, writer};
 use ringwell_engine::Restore;
-use ringwell_journal::{Durability, Tip};
+use ringwell_journal::Tip;
 use ringwell_os::OsFiles;
 use tokio::sync::mpsc;
 
@@ -63,7 +63,7 @@ fn node_with(
         Begun { identity: found.0.to_owned(), journals: vec![(own, found.1)], ..Begun::default() };
     let config = Config::new(data.into(), 1);
     let opened = (Some(owners), begun);
-    let node = Node::new(config, directory, Durability::Disk, &[own], Some(membership), opened);
+    let node = Node::new(config, directory, &[own], Some(membership), opened);
     node.enter(Phase::Serving);
     Arc::new(node)
 }

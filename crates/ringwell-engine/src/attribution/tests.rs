@@ -24,8 +24,7 @@ impl Rig {
     fn new() -> Self {
         let number = PromoNumber::parse("8885550142").unwrap();
         let numbers = vec![NumberRange::new(number, 1).unwrap()];
-        let restore =
-            Restore::new(vec![PoolSpec { id: PoolId(1), lifetime: LIFETIME, numbers }], 9);
+        let restore = Restore::new(vec![PoolSpec { id: PoolId(1), lockout: LIFETIME, numbers }], 9);
         let offset = START.0.cast_signed();
         let clocks = Clocks { boot: 1, shard_offset: offset, wall_offset: offset };
         let engine = restore.finish(Tip::FIRST.raise_epoch(), START, false).0;

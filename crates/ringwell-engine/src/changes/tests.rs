@@ -18,7 +18,7 @@ fn number() -> PromoNumber {
 
 fn spec() -> PoolSpec {
     let numbers = vec![NumberRange::new(number(), 1).unwrap()];
-    PoolSpec { id: PoolId(1), lifetime: Millis(40), numbers }
+    PoolSpec { id: PoolId(1), lockout: Millis(40), numbers }
 }
 
 /// The state that one owner sends to the next.
@@ -96,7 +96,7 @@ impl Shard {
     fn enter_by_a_map(&mut self, at: u64) {
         self.enter();
         let now = self.clock(at);
-        self.engine.hold_unrecorded(spec().id, now + spec().lifetime);
+        self.engine.hold_unrecorded(spec().id, now + spec().lockout);
     }
 
     /// Returns the shard after a restart from a snapshot alone.
@@ -382,7 +382,7 @@ fn a_repeated_batch_gets_nothing_of_a_held_pool_even_during_a_lockout() {
     a.gives(1000, None, Some(1));
     a.gives(1010, None, Some(1));
     let now = a.clock(1015);
-    a.engine.hold_unrecorded(spec().id, now + spec().lifetime);
+    a.engine.hold_unrecorded(spec().id, now + spec().lockout);
     assert_eq!(a.ask(1020, None, Some(1)), EXHAUSTED);
     assert_eq!(a.ask(1055, None, Some(1)), EXHAUSTED, "it was over before the hold was");
     a.gives(1056, None, Some(2));

@@ -12,7 +12,7 @@ const LATER: Millis = Millis(START.0 + 2 * CLOCK_GAP_MAX.0);
 fn restore() -> Restore {
     let first = PromoNumber::from_e164(18_885_550_100).unwrap();
     let numbers = vec![NumberRange::new(first, 1).unwrap()];
-    Restore::new(vec![PoolSpec { id: PoolId(1), lifetime: Millis(40), numbers }], 9)
+    Restore::new(vec![PoolSpec { id: PoolId(1), lockout: Millis(40), numbers }], 9)
 }
 
 /// Returns the header of a snapshot that was begun at `created_at`, before group 5.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringwell_config::{Config, demo_pools};
+use ringwell_config::{Config, Durability, demo_pools};
 use ringwell_core::Millis;
 use ringwell_directory::{Directory, RingPool};
 use ringwell_driver::Platform;
 use ringwell_engine::Restore;
-use ringwell_journal::{Durability, Tip};
+use ringwell_journal::Tip;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 
@@ -38,10 +38,11 @@ fn shard_threads(
 ) -> Vec<(Rc<ShardThread>, mpsc::Receiver<Message>)> {
     let pools = demo_pools(POOLS, 200, lifetime).unwrap();
     let directory = Directory::new(1, pools, shards).unwrap();
-    let config = Config::new("unused".into(), 1);
+    let mut config = Config::new("unused".into(), 1);
+    config.durability = durability;
     let count = usize::from(shards);
     let ids: Vec<u16> = (0..shards).collect();
-    let node = Node::new(config, directory, durability, &ids, None, (None, Begun::default()));
+    let node = Node::new(config, directory, &ids, None, (None, Begun::default()));
     let node = Arc::new(node);
     let (senders, queues): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(4)).unzip();
     let mut peers = Peers::default();

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ringwell_config::{Config, demo_pools};
+use ringwell_config::{Config, Durability, demo_pools};
 use ringwell_core::{Millis, NumberRange, PromoNumber};
 use ringwell_directory::{Directory, PoolFields, RingPool};
 use ringwell_engine::Restore;
-use ringwell_journal::{Durability, Tip};
+use ringwell_journal::Tip;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
@@ -83,9 +83,9 @@ fn shard_threads(pools: &[RingPool]) -> (Arc<Node>, Peers, Threads) {
     println!("DIRECTORY {bytes} bytes per pool of one range");
     assert!(bytes < 1024, "a pool takes {bytes} bytes of the directory");
     let ids: Vec<u16> = (0..SHARDS).collect();
-    let config = Config::new("unused".into(), 1);
-    let node =
-        Node::new(config, directory, Durability::Memory, &ids, None, (None, Begun::default()));
+    let mut config = Config::new("unused".into(), 1);
+    config.durability = Durability::Memory;
+    let node = Node::new(config, directory, &ids, None, (None, Begun::default()));
     let (node, mut peers) = (Arc::new(node), Peers::default());
     let queues: Vec<_> = (0..SHARDS)
         .map(|shard| {

@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use ringwell_config::{Config, demo_pools};
+use ringwell_config::{Config, Durability, demo_pools};
 use ringwell_core::PromoNumber;
 use ringwell_directory::Directory;
 use ringwell_engine::{Restore, RowKey};
-use ringwell_journal::{AnswerEntry, Durability, RecordedAnswer, Tip};
+use ringwell_journal::{AnswerEntry, RecordedAnswer, Tip};
 use tokio::task::LocalSet;
 
 use crate::platform::Tokio;
@@ -31,8 +31,9 @@ fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
     let pools = demo_pools(1, 10, Millis(1)).unwrap();
     let directory = Directory::new(1, pools, 1).unwrap();
     let specs = directory.pools_of(0).map(|pool| spec(pool)).collect();
-    let (config, durability) = (Config::new("unused".into(), 1), Durability::Memory);
-    let node = Node::new(config, directory, durability, &[0], None, (None, Begun::default()));
+    let mut config = Config::new("unused".into(), 1);
+    config.durability = Durability::Memory;
+    let node = Node::new(config, directory, &[0], None, (None, Begun::default()));
     let clock = Clock::start();
     let mut restore = Restore::new(specs, usize::MAX);
     for answer in 0..answers {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringwell_config::Config;
+use ringwell_config::{Config, Durability};
 use ringwell_core::Millis;
 use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::local::Executor;
@@ -24,7 +24,6 @@ use ringwell_driver::store::{
     snapshot_indexes,
 };
 use ringwell_driver::{Platform, Shard, life, writer};
-use ringwell_journal::Durability;
 use tokio::sync::mpsc;
 
 use super::judge::{Begun, SKEW_MAX_MS};
@@ -226,7 +225,7 @@ impl Start {
         let begun = open::begin(reads, &start).map_err(|e| text(&e))?;
         let opened = (None, begun.facts);
         let clock = Clock::going_on(begun.clocks, reading.since_boot);
-        let node = Node::new(config(), directory, Durability::Disk, &own, None, opened);
+        let node = Node::new(config(), directory, &own, None, opened);
         self.serve(Arc::new(node), begun.shards, taken, &clock).await
     }
 

@@ -1,4 +1,4 @@
-//! The snapshots that the simulated servers keep beside the log.
+//! A process's access to the snapshots beside the simulated log, with their faults.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The snapshots on the simulated servers.
+//! The storage of snapshots on the simulated servers.
 
 use std::collections::BTreeMap;
 

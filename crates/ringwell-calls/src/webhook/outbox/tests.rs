@@ -26,11 +26,19 @@ async fn event(log: &Log, kind: &'static str, at: Millis) {
     tx.commit().await.unwrap();
 }
 
+/// The time at which the next delivery is due.
+async fn next_due(log: &Log) -> Option<Millis> {
+    let mut tx = log.database().read().await.unwrap();
+    let query = "SELECT MIN(next_ms) FROM webhook_deliveries WHERE state = 'pending'";
+    let row = sqlx::query(query).fetch_one(&mut *tx).await.unwrap();
+    row.try_get::<Option<i64>, _>(0).unwrap().map(from_ms)
+}
+
 /// Delivers all events that become due from `from` to `until`, in virtual time. Endpoints answer
 /// with the status that `status` returns. Returns the number of delivery attempts.
 async fn run(log: &Log, from: Millis, until: Millis, status: impl Fn(&Due) -> u16) -> usize {
     let (mut now, mut attempts) = (from, 0);
-    while let Some(next) = log.next_due().await.unwrap().filter(|next| *next < until) {
+    while let Some(next) = next_due(log).await.filter(|next| *next < until) {
         now = now.max(next);
         let mut results = Vec::new();
         for endpoint in log.due_endpoints(now).await.unwrap() {
@@ -153,7 +161,7 @@ async fn an_endpoint_gets_the_types_that_it_selected() {
     assert_eq!(log.replay(&made.id, &replay, Millis(3)).await.unwrap().unwrap().count, 1);
     assert!(log.remove_endpoint(&made.id).await.unwrap());
     assert!(!log.remove_endpoint(&made.id).await.unwrap());
-    assert_eq!(log.next_due().await.unwrap(), None);
+    assert_eq!(next_due(&log).await, None);
 }
 
 #[tokio::test]

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use ringwell_config::Config;
+use ringwell_config::{Config, Durability};
 use ringwell_directory::Directory;
 use ringwell_driver::Platform;
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::{JournalState, Node, Phase};
 use ringwell_driver::open::placement_name;
 use ringwell_driver::store::{Fenced, Heard, KeptNotes, LastOwner, LogEnd, Logs, Sign};
-use ringwell_journal::Durability;
 use ringwell_os::clock::{Clock, reading};
 
 use crate::directories::Check;
