@@ -22,7 +22,7 @@ use crate::data_files;
 use crate::environment::{cores, variable};
 use crate::faults::show_of_file;
 use crate::journal::{BACKUP_LIST as LIST, verify_directory};
-use crate::print::print;
+use crate::print::{print, print_note};
 use crate::progress::Progress;
 use crate::usage::WrongUsage;
 
@@ -154,16 +154,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ["The ring pools are", "The calls are"].into_iter().zip(&sources.databases)
     {
         if matches!(database, Some(Database::Postgres(_))) {
-            eprintln!(
+            print_note(format_args!(
                 "{what} in PostgreSQL, which this command does not copy: back it up with pg_dump."
-            );
+            ));
         }
     }
     // A demo has no database of ring pools, because it keeps its pools in files.
     if args.config.is_none() && !sources.data.join(DEMO_LIST).exists() {
-        eprintln!(
+        print_note(
             "No database of ring pools was copied. If the server has one, use --config FILE \
-             instead of --data."
+             instead of --data.",
         );
     }
     print(text.as_bytes())

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use ringwell_directory::Fault;
 
-use crate::print::print_error;
+use crate::print::{print_error, print_note};
 
 /// The maximum number of faults that are printed. More would be too many to read at once.
 const FAULTS_SHOWN_MAX: usize = 100;
@@ -32,7 +32,7 @@ pub(crate) fn show_with_advice(faults: &[Fault], path: &Path, advice: &str) -> E
     for fault in faults {
         print_error(fault);
     }
-    eprintln!("{advice}");
+    print_note(advice);
     ExitCode::FAILURE
 }
 
@@ -44,10 +44,10 @@ pub(crate) fn is_file(path: &Path) -> bool {
 /// Prints faults, one per line.
 pub(crate) fn show(faults: &[Fault]) -> ExitCode {
     for fault in faults.iter().take(FAULTS_SHOWN_MAX) {
-        eprintln!("{fault}");
+        print_note(fault);
     }
     if let Some(more) = faults.len().checked_sub(FAULTS_SHOWN_MAX).filter(|more| *more > 0) {
-        eprintln!("and {more} more");
+        print_note(format_args!("and {more} more"));
     }
     ExitCode::FAILURE
 }

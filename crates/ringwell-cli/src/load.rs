@@ -19,7 +19,7 @@ use ringwell_load::{
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
-use crate::print::print;
+use crate::print::{print, print_note};
 
 pub(crate) const HELP: &str = "\
 Without --rate, the loop is closed: each connection sends its next batch when the previous one is \
@@ -314,7 +314,7 @@ impl LiveView {
     fn new() -> Self {
         let is_shown = io::stderr().is_terminal();
         if is_shown {
-            eprintln!("latencies: p50 p90 p99 p99.9 of the last interval");
+            print_note("latencies: p50 p90 p99 p99.9 of the last interval");
         }
         Self { is_shown }
     }

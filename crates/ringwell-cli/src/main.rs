@@ -3,6 +3,9 @@
 //! Handles the command line, exit codes and error messages. The libraries implement the commands.
 //! Output goes to stdout; errors, logs and notes go to stderr.
 
+// The macros panic if the program that reads the output has closed the pipe; see `print`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod api_client;
 mod args;
 mod background;

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use self::server::{Management, Server};
 use self::values::text;
 use crate::plan::parse_share;
-use crate::print::say;
+use crate::print::{print_note, say};
 
 pub(crate) const HELP: &str = "\
 Manages the pools of a server whose configuration sets `database` under [directory]. Set --url to \
@@ -217,10 +217,10 @@ fn rotate_key(server: &Server, id: u64, replace: bool, json: bool) -> anyhow::Re
              add --replace"
         )
     })?;
-    eprintln!(
+    print_note(format_args!(
         "New key of ring pool {id}; the previous key stays valid until you run `ringwell pools \
             rotate-key {id} --end`:"
-    );
+    ));
     say(json, &answer, || format!("{}\n", text(&answer, "ring_pool_key")))
 }
 

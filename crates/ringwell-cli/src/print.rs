@@ -15,6 +15,11 @@ pub(crate) fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Writes a line to stdout. A failure is ignored: the command's work matters more than the line.
+pub(crate) fn print_line(line: impl Display) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
 /// Writes an error to stderr. If the write fails, only the exit code reports the error.
 pub(crate) fn print_error(text: impl Display) {
     let _ = writeln!(io::stderr(), "error: {text}");

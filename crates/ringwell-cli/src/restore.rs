@@ -27,6 +27,7 @@ use crate::backup::{DATABASES, Sources, sources, verify_copy};
 use crate::database_lock::claim;
 use crate::environment::variable;
 use crate::journal::BACKUP_LIST;
+use crate::print::print_line;
 use crate::usage::WrongUsage;
 use database::{Target, targets};
 use mark::Mark;
@@ -113,18 +114,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if config.is_none() {
         for path in DATABASES.map(|name| data.join(name)).iter().filter(|path| path.is_file()) {
             let path = path.display();
-            println!(
+            print_line(format_args!(
                 "{path}: if the configuration sets another path for this database, restore with \
                  --config"
-            );
+            ));
         }
     }
-    println!(
+    print_line(format_args!(
         "{files} files restored. After the next start, all rows get overflow numbers {}. After \
          this time, every lockout that is missing from the copy has ended. `/readyz` lists the \
          pools that still hand out only overflow numbers",
         hold(copy)
-    );
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -174,12 +175,12 @@ fn restore(copy: &Path, targets: &[Target], mark: &mut Mark) -> anyhow::Result<u
     for (target, was_placed) in targets.iter().zip(were_placed) {
         let path = target.path.display();
         let is_kept = target.replace(was_placed)?;
-        println!("{path}: restored");
+        print_line(format_args!("{path}: restored"));
         if is_kept {
-            println!(
+            print_line(format_args!(
                 "{} is the replaced file: remove it once the server works with the restored one",
                 target.replaced().display()
-            );
+            ));
         }
     }
     Ok(files)

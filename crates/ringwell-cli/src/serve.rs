@@ -21,7 +21,7 @@ use crate::directory::Following;
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::faults::{NAME_CLUSTER, show, show_of_file, show_with_advice};
 use crate::flags::Server;
-use crate::print::print_error;
+use crate::print::{print_error, print_line, print_note};
 use crate::{database_lock, directory, journal, logs, management};
 
 #[derive(Debug, clap::Args)]
@@ -314,7 +314,7 @@ fn checked(
         return Ok(show(&faults));
     }
     if let Some(warning) = ringwell_node::disk::warn_of_mode(&config.data) {
-        eprintln!("warning: {warning}");
+        print_note(format_args!("warning: {warning}"));
     }
     let in_database = InDatabase::read(config);
     if let InDatabase::Faulty(faults) = &in_database {
@@ -324,9 +324,9 @@ fn checked(
     let of_config = warnings(config, directory, in_database.or_in_file(config, directory));
     let all = warn_of_cluster(config, member).into_iter().chain(of_config);
     for warning in all.chain(in_database.warning()) {
-        eprintln!("warning: {warning}");
+        print_note(format_args!("warning: {warning}"));
     }
-    println!("ok: {}", pools_of(config, directory, &in_database));
+    print_line(format_args!("ok: {}", pools_of(config, directory, &in_database)));
     Ok(ExitCode::SUCCESS)
 }
 

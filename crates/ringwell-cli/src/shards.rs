@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api_client::{Access, ApiClient, ApiError, HEALTH_MAX, Url};
-use crate::print::{counted, print};
+use crate::print::{counted, print, print_note};
 use crate::table::WIDTH_MAX;
 
 pub(crate) const HELP: &str = "\
@@ -386,7 +386,7 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
     for (to, piece) in shares(&overview, node) {
         if let Err(error) = give(client, &listen, &piece, to) {
             if shows {
-                eprintln!();
+                print_note("");
             }
             // Only the node can report whether it has given up these buckets.
             if let Ok(now) = Overview::ask(client, url) {
@@ -413,7 +413,7 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
         }
     }
     if shows && all > 0 {
-        eprintln!();
+        print_note("");
     }
     let text = format!(
         "{}; node {node} owns no buckets now. The node is still needed for look-ups of numbers \

@@ -14,6 +14,7 @@ use crate::api_client::Url;
 use crate::environment::{cores, variable};
 use crate::faults::show_of_file;
 use crate::phone::{Phone, Ring, Rung};
+use crate::print::print_line;
 
 pub(crate) const HELP: &str = "\
 Calls a number of a running server without a provider: the request is signed with the account's \
@@ -106,14 +107,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("no random bytes: {error}"))?;
     let id = format!("CA{}", hex(&random));
-    println!("{id}: {from} calls {to}");
+    print_line(format_args!("{id}: {from} calls {to}"));
     let Args { answer_after, talk, .. } = *args;
     let ring = Ring { id: &id, from: &from, to: &to, answer_after, talk };
-    match phone.ring(&ring, |step| println!("{step}"))? {
-        Rung::Answered => println!("ended after a conversation of {} s", talk.as_secs()),
-        Rung::NoAnswer => println!("no answer"),
+    match phone.ring(&ring, print_line)? {
+        Rung::Answered => {
+            print_line(format_args!("ended after a conversation of {} s", talk.as_secs()))
+        }
+        Rung::NoAnswer => print_line("no answer"),
         Rung::NotConnected(document) => {
-            println!("not connected: {document}");
+            print_line(format_args!("not connected: {document}"));
             return Ok(ExitCode::FAILURE);
         }
     }

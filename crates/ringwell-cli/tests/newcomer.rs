@@ -540,6 +540,8 @@ fn the_demo_prints_a_command_that_calls_its_number() {
     let called = demo.run(" call --config ", "--answer-after 50ms --talk 1s");
     assert_eq!(called.status.code(), Some(0), "{called:?}");
     assert!(stdout(&called).contains("ended after a conversation of 1 s"), "{called:?}");
+    let cut = demo.run(" call --config ", "--answer-after 50ms --talk 1s | true");
+    assert_eq!(stderr(&cut), "", "{cut:?}");
     let shown = demo.run("/v1/attributions", "-s");
     assert!(stdout(&shown).contains("ford"), "{shown:?}");
 }

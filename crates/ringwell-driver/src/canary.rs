@@ -101,6 +101,8 @@ bugs! {
     /// A shard that has lost its state of a number does not report that it may have handed the
     /// number out.
     LostUnknown "lost-unknown";
+    /// Look-ups ignore that an allocation from before a gap may have been undone in the gap.
+    UndoneInGap "undone-in-gap";
     /// If the owner of a number answers, look-ups ignore that other shards do not.
     UnreachableIgnored "unreachable-ignored";
     /// Look-ups do not ask the previous owner for the record of an allocation whose pool has moved.

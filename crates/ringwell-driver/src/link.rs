@@ -123,12 +123,7 @@ impl<P: Platform> Way<P> {
 impl<P: Platform> Link<P> {
     fn new(platform: P, node: &Arc<Node>, net: P::Net, neighbour: Neighbour, seed: u64) -> Self {
         let links = &node.config.links;
-        let pacing = Pacing {
-            deadline: links.deadline,
-            slow: links.slow,
-            wait: links.wait,
-            ..Pacing::default()
-        };
+        let pacing = Pacing::new(links.deadline, links.slow, links.wait);
         Self {
             node: Arc::clone(node),
             platform,

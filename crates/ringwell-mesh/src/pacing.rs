@@ -52,14 +52,16 @@ pub struct Pacing {
     pub stall: Duration,
 }
 
-impl Default for Pacing {
-    fn default() -> Self {
+impl Pacing {
+    /// The pacing with these limits on time, which are settings of a node. Everything else is fixed.
+    #[must_use]
+    pub const fn new(deadline: Duration, slow: Duration, wait: Duration) -> Self {
         Self {
-            deadline: Duration::from_millis(50),
-            slow: Duration::from_millis(25),
+            deadline,
+            slow,
             window_start: 4,
             window_max: 16,
-            wait: Duration::from_millis(15),
+            wait,
             waiting_max: 64,
             gap_min: Duration::from_millis(25),
             gap_max: Duration::from_millis(500),

@@ -11,7 +11,7 @@ use ringwell_calls::log::ErasedAllocation;
 use serde_json::json;
 
 use crate::api_client::{Access, ApiClient};
-use crate::print::counted;
+use crate::print::{counted, print_line, print_note};
 
 pub(crate) const HELP: &str = "\
 Removes callers, their STIR verdicts and the visitors' parameters from the call log, its events \
@@ -98,10 +98,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ensure!(calls > 0, "there is no call {call}: nothing was erased");
     }
     let calls = counted(calls, "call");
-    println!("{calls}, {}", counted(allocations.len() as u64, "allocation"));
+    print_line(format_args!("{calls}, {}", counted(allocations.len() as u64, "allocation")));
     let others = answer["others"].as_u64().unwrap_or_default();
     if others > 0 {
-        println!("{} of other callers lost the same visitor's parameters", counted(others, "call"));
+        print_line(format_args!(
+            "{} of other callers lost the same visitor's parameters",
+            counted(others, "call")
+        ));
     }
     if let Some((path, mut file)) = args.journal_list.as_ref().zip(list) {
         let lines = allocations.iter().fold(String::new(), |text, it| format!("{text}{it}\n"));
@@ -115,10 +118,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         })?;
     }
     if let (Some((name, value)), true) = (&args.whom.parameter, allocations.is_empty()) {
-        eprintln!(
+        print_note(format_args!(
             "No call has this parameter. To erase it in the journal, stop the server and run: \
                 ringwell journal erase DATA --parameter {name}={value}"
-        );
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::layout::{self, Conversion, Upload};
 use crate::api_client::{Access, ApiClient};
+use crate::print::print_note;
 use crate::progress::Progress;
 
 pub(crate) const HELP: &str = "\
@@ -195,10 +196,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(()) => {}
     }
     if skipped > 0 {
-        eprintln!(
+        print_note(format_args!(
             "conversions left out, because they lack the data by which the advertising system \
              matches them: {skipped}"
-        );
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,6 +12,7 @@ use hyper::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::api_client::{Access, ApiClient};
+use crate::print::{print_line, print_note};
 use crate::progress::Progress;
 
 pub(crate) const HELP: &str = "\
@@ -85,7 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "the file has only one line: the first line names the columns, and each further line is a \
          result"
     );
-    println!("recorded: {recorded}, already known: {known}, refused: {refused}");
+    print_line(format_args!("recorded: {recorded}, already known: {known}, refused: {refused}"));
     Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -121,7 +122,7 @@ fn send(
         let record = problem["record"].as_u64().and_then(|at| usize::try_from(at).ok());
         let record = record.and_then(|at| lines.get(at.checked_sub(1)?));
         let line = record.and_then(csv::ByteRecord::position).map_or(0, csv::Position::line);
-        eprintln!("line {line}: {}", problem["detail"].as_str().unwrap_or_default());
+        print_note(format_args!("line {line}: {}", problem["detail"].as_str().unwrap_or_default()));
     }
     Ok(())
 }

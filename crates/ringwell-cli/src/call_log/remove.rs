@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use hyper::StatusCode;
 
 use crate::api_client::{Access, ApiClient, ApiError};
-use crate::print::counted;
+use crate::print::{counted, print_line, print_note};
 
 pub(crate) const HELP: &str = "\
 Removes calls that have ended, with their timelines, results, events and webhooks, for example \
@@ -47,10 +47,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 Err(error) => return Err(error.into()),
             }
         };
-        eprintln!("{id:?}: {reason}");
+        print_note(format_args!("{id:?}: {reason}"));
         left += 1;
     }
     let removed = counted(args.ids.len() as u64 - left, "call");
-    println!("removed {removed}");
+    print_line(format_args!("removed {removed}"));
     Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -16,6 +16,7 @@ use ringwell_node::disk::{FileError, OsFiles, SnapshotRef, list_snapshots, read_
 use serde_json::json;
 
 use super::files::{ShardFiles, readable, shards_in};
+use crate::print::print_note;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
@@ -103,7 +104,10 @@ fn shard(files: &ShardFiles, without_snapshot: bool) -> anyhow::Result<Numbers> 
                     break;
                 }
                 Err(error) => {
-                    eprintln!("{}: {error}; trying the previous snapshot", file.path.display());
+                    print_note(format_args!(
+                        "{}: {error}; trying the previous snapshot",
+                        file.path.display()
+                    ));
                 }
             }
         }

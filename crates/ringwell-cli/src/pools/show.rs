@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::numbers;
 use super::server::Server;
 use super::values::text;
-use crate::print::say;
+use crate::print::{print_note, say};
 use crate::table::{plain, table};
 
 /// Prints all pools.
@@ -214,10 +214,10 @@ pub(super) fn filled(pool: &Value) -> ExitCode {
     }
     let id = text(pool, "id");
     let numbers = numbers::counted(&missing.into());
-    eprintln!(
+    print_note(format_args!(
         "The inventory has no more numbers for ring pool {id}, which lacks {numbers}: add numbers \
             with `ringwell pools add-numbers {id} RANGE`"
-    );
+    ));
     ExitCode::FAILURE
 }
 

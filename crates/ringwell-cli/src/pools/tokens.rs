@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::server::Server;
 use super::values::text;
-use crate::print::say;
+use crate::print::{print_note, say};
 use crate::table;
 
 #[derive(Debug, clap::Subcommand)]
@@ -50,9 +50,12 @@ pub(super) fn run(server: &Server, command: &Tokens, json: bool) -> anyhow::Resu
             let body = json!({ "name": name, "role": role, "network": network });
             let made = server.change(&Method::POST, "/v1/tokens", &body)?;
             if let Some(warning) = made["warning"].as_str() {
-                eprintln!("Warning: {warning}");
+                print_note(format_args!("Warning: {warning}"));
             }
-            eprintln!("The secret of token {}. It is not shown again:", text(&made, "id"));
+            print_note(format_args!(
+                "The secret of token {}. It is not shown again:",
+                text(&made, "id")
+            ));
             say(json, &made, || text(&made, "token") + "\n")
         }
         Tokens::Revoke { id } => {

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use super::{Answering, Received, Receiver};
 use crate::api_client::{Access, ApiClient};
 use crate::environment::variable;
+use crate::print::print_note;
 use crate::usage::WrongUsage;
 
 pub(crate) const HELP: &str = "\
@@ -116,7 +117,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             notify.notify_one();
         }
     };
-    eprintln!("receiving webhooks on {address}; Ctrl-C to stop");
+    print_note(format_args!("receiving webhooks on {address}; Ctrl-C to stop"));
     runtime.block_on(async {
         let mut terminated =
             tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
@@ -190,10 +191,10 @@ impl Drop for Endpoint<'_> {
         let nothing = ("application/json", Bytes::new());
         let sent = self.client.send(&self.access.url, Method::DELETE, &path, nothing);
         if !sent.is_ok_and(|(status, _)| status == StatusCode::NO_CONTENT) {
-            eprintln!(
+            print_note(format_args!(
                 "warning: the endpoint {} was not removed: remove it with DELETE {path}",
                 self.id
-            );
+            ));
         }
     }
 }

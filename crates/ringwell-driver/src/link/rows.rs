@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ringwell_config::DEADLINE_MAX;
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_engine::{Moment as Asked, Outcome, Past, Refusal};
 use ringwell_mesh::frame;
@@ -18,6 +19,7 @@ use crate::canary::{Bug, planted};
 use crate::message::{PeerAnswer, PeerRows, Unanswered};
 use crate::platform::{CLOCK_DIFFERENCE_MIN_MS, Moment, Net, Path, Platform, Trouble};
 use crate::shard::unanswered;
+use crate::store::UNDONE_MAX;
 
 /// The time reserved before a batch's deadline: after the answer to the rows arrives, the answer to
 /// the batch must still be completed and sent.
@@ -30,6 +32,15 @@ const LATE_MAX: Duration = Duration::from_secs(30);
 
 /// The time limit for returning numbers.
 const RETURN_MAX: Duration = Duration::from_secs(1);
+
+// Look-ups depend on this.
+const _: () = {
+    let longest = DEADLINE_MAX.as_millis() + LATE_MAX.as_millis() + RETURN_MAX.as_millis();
+    assert!(
+        longest < UNDONE_MAX.0 as u128,
+        "an allocation may be undone later than look-ups assume"
+    );
+};
 
 /// The time for which the management API waits for another node.
 const MANAGEMENT_MAX: Duration = Duration::from_secs(5);

@@ -21,6 +21,10 @@ const FILE: &str = "gaps.json";
 /// The maximum number of gaps that are kept. If there are more, the two oldest gaps are merged.
 const GAPS_MAX: usize = 100;
 
+/// The time for which an allocation may be undone because its answer reached no client. Its number
+/// then goes to the next visitor, although the record of the allocation shows a running lockout.
+pub(crate) const UNDONE_MAX: Millis = Millis(2 * 60 * 1000);
+
 /// A gap, in wall-clock milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -129,8 +133,8 @@ impl Gaps {
     }
 
     /// Corrects the result of a look-up. Another visitor may have received the number in a gap
-    /// before `at`, after the lockout in `past` had ended. If so, the result records that history
-    /// is missing. `bucket` is the bucket of the number's pool, if the number is in a pool. Gaps
+    /// before `at`, after the lockout in `past` had ended, or after the allocation in `past` had
+    /// been undone. If so, the result records that history is missing. `bucket` is the bucket of the number's pool, if the number is in a pool. Gaps
     /// that concern all buckets concern the number only if `is_here` is set, which means that this
     /// shard owns the number or has handed it out. Otherwise, the result contains only the end of
     /// the gap: this shard may have handed the number out without knowing the number now.
@@ -143,7 +147,14 @@ impl Gaps {
             let is_in = |of: &BTreeSet<u16>| bucket.is_some_and(|bucket| of.contains(&bucket));
             gap.buckets.as_ref().map_or(is_here, is_in)
         };
-        let is_between = |gap: &&Gap| since < gap.to && free_from < at.min(gap.to) && gap.from < at;
+        // Other shards' allocations are not undone here.
+        let is_made_here = past.held.as_ref().is_some_and(|held| held.pool.is_some());
+        let is_undone = |gap: &Gap| is_made_here && gap.from < since.saturating_add(UNDONE_MAX.0);
+        let is_free = |gap: &Gap| {
+            let is_over = free_from < at.min(gap.to);
+            is_over || is_undone(gap) && !planted(Bug::UndoneInGap)
+        };
+        let is_between = |gap: &&Gap| since < gap.to && gap.from < at && is_free(gap);
         let end = |gaps: &[&Gap]| gaps.iter().map(|gap| Millis(gap.to)).max();
         let (own, others): (Vec<&Gap>, Vec<&Gap>) =
             self.0.iter().filter(is_between).partition(|gap| concerns(gap));

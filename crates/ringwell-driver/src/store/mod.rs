@@ -51,6 +51,7 @@ mod unreadable;
 pub use either::Either;
 pub use files::{Access, FileError, Files, flush_found_names, read_whole, write_whole};
 pub use frames::Frames;
+pub(crate) use gaps::UNDONE_MAX;
 pub use gaps::{Gap, Gaps};
 pub use identity::{
     FoundJournal, Identity, RESTORED, WrittenJournal, is_restored, mark_restored, unmark_restored,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringwell_config::{Cluster, Config, Links, demo_pools};
+use ringwell_config::{Cluster, Config, demo_pools};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::clock::{Clock, reading};
@@ -24,7 +24,6 @@ use ringwell_driver::{Moment, Path, Platform, Shard, rows, serve, writer};
 use ringwell_engine::{Moment as Asked, Outcome, Past, Refusal, Restore};
 use ringwell_journal::Tip;
 use ringwell_mesh::frame;
-use ringwell_mesh::pacing::Pacing;
 use ringwell_os::OsFiles;
 use ringwell_wire::Span;
 use tempfile::TempDir;
@@ -249,15 +248,6 @@ fn numbers(answer: &PeerAnswer) -> Vec<PromoNumber> {
 
 fn all_are(answer: &PeerAnswer, why: Refusal) -> bool {
     answer.outcomes.iter().all(|outcome| *outcome == Outcome::Refused(why))
-}
-
-/// `mesh` does not depend on the configuration. Its tests use the same values as a server.
-#[test]
-fn the_defaults_of_pacing_equal_those_of_the_setting_links() {
-    let (pacing, links) = (Pacing::default(), Links::default());
-    assert_eq!(pacing.deadline, links.deadline);
-    assert_eq!(pacing.slow, links.slow);
-    assert_eq!(pacing.wait, links.wait);
 }
 
 #[test]

@@ -20,16 +20,21 @@ use super::{Admission, Ending, GAP_FLOOR, Pacing, Shed, Window};
 const NO_LAG: Duration = Duration::ZERO;
 const START: Duration = Duration::ZERO;
 
-/// A window with the default pacing, and a driver that reports only the events that a test needs.
+/// The pacing of a node with the default settings.
+const fn usual() -> Pacing {
+    Pacing::new(ms(50), ms(25), ms(15))
+}
+
+/// A window with the usual pacing, and a driver that reports only the events that a test needs.
 struct Link(Window);
 
 impl Link {
     fn new() -> Self {
-        Self::starting_with(Pacing::default().window_start)
+        Self::starting_with(usual().window_start)
     }
 
     fn starting_with(window_start: u16) -> Self {
-        Self(Window::new(Pacing { window_start, ..Pacing::default() }, 1))
+        Self(Window::new(Pacing { window_start, ..usual() }, 1))
     }
 
     fn send(&mut self, count: u32) -> &mut Self {
@@ -223,7 +228,7 @@ fn the_pause_stays_long_until_two_hundred_fast_answers_in_a_row() {
 #[test]
 fn pings_of_different_seeds_fall_at_different_times() {
     let ping_at = |seed| {
-        let mut link = Link(Window::new(Pacing::default(), seed));
+        let mut link = Link(Window::new(usual(), seed));
         link.shut().0.ping_at()
     };
     assert_eq!(ping_at(1), ping_at(1));
@@ -260,7 +265,7 @@ fn senseless_pacing_settings_are_moved_to_the_nearest_valid_ones() {
         window_max: 0,
         gap_min: Duration::ZERO,
         gap_max: Duration::ZERO,
-        ..Pacing::default()
+        ..usual()
     };
     let mut link = Link(Window::new(pacing, 1));
     link.check(1.0, 0, 0);
@@ -360,7 +365,7 @@ proptest! {
         seed in any::<u64>(),
         steps in vec(step(), 0..400),
     ) {
-        let pacing = Pacing { window_start, window_max, waiting_max, ..Pacing::default() };
+        let pacing = Pacing { window_start, window_max, waiting_max, ..usual() };
         let most = f64::from(window_max.max(1));
         let mut window = Window::new(pacing, seed);
         let mut driver = Driver::default();

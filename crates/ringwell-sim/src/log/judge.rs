@@ -10,14 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::fault::Loss;
 use super::servers::{Incarnation, Servers};
 use crate::message::RowAnswer;
-use crate::model::{Judged, Shown, Violation};
-
-/// If the previous owner sent no heartbeat, wall clocks may be wrong by up to this much without
-/// making lockouts end early.
-pub(super) const SKEW_MAX_MS: u64 = 2_000;
-
-/// The maximum time by which lockouts are lengthened if it is not known how much time has passed.
-const LENGTHENED_MS: u64 = 2 * SKEW_MAX_MS;
+use crate::model::{Judged, LENGTHENED_MS, Shown, Violation};
 
 /// The maximum by which shard time may gain on true time between two take-overs. Shard time
 /// approaches the wall clock at a rate of one part in 2,000.

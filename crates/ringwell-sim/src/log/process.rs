@@ -26,7 +26,7 @@ use ringwell_driver::store::{
 use ringwell_driver::{Platform, Shard, life, writer};
 use tokio::sync::mpsc;
 
-use super::judge::{Begun, SKEW_MAX_MS};
+use super::judge::Begun;
 use super::servers::{Incarnation, Shared as Servers, lock};
 use super::shelf::SimShelf;
 use super::sim_log::SimLog;
@@ -34,6 +34,7 @@ use super::watcher::Watcher;
 use crate::cluster::Cluster;
 use crate::files::{DATA, SimFiles};
 use crate::machine::{Life, Shared, Sim};
+use crate::model::SKEW_MAX_MS;
 
 /// The size of a segment, and the number of bytes between two snapshots in the journal. Both are
 /// small, so that a run has many segments and snapshots.

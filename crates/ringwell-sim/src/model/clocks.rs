@@ -11,7 +11,7 @@ pub(crate) const SKEW_MAX_MS: u64 = 2_000;
 
 /// The time by which lockouts from before a boot are lengthened, unless the boot itself took
 /// longer. The clock may have been behind before the boot, and be ahead after it.
-const LENGTHENED_MS: u64 = 2 * SKEW_MAX_MS;
+pub(crate) const LENGTHENED_MS: u64 = 2 * SKEW_MAX_MS;
 
 /// The most that shard time may gain on true time between two starts without a reboot.
 const SLEWED_MS: i64 = 100;

@@ -14,7 +14,7 @@ mod losses;
 mod tests;
 mod values;
 
-pub(crate) use clocks::SKEW_MAX_MS;
+pub(crate) use clocks::{LENGTHENED_MS, SKEW_MAX_MS};
 use clocks::{lifetime_ms, lockout_ms};
 pub use values::Violation;
 pub(crate) use values::{

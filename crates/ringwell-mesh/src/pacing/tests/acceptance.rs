@@ -7,6 +7,7 @@
 use core::time::Duration;
 
 use super::simulation::{History, Outcome, Owner, Row, Scenario, Times, ms, run, us};
+use super::usual;
 use crate::pacing::Pacing;
 
 const SECOND: Duration = ms(1_000);
@@ -47,7 +48,7 @@ fn figures(name: &str, history: &History, from: Duration, to: Duration) -> Figur
     let good = count(&|row| row.outcome == Outcome::Good);
     let all = rows.len() as f64;
     let figures = Figures {
-        late_percent: 100.0 * count(&|row| row.took >= Pacing::default().slow) / all,
+        late_percent: 100.0 * count(&|row| row.took >= usual().slow) / all,
         overflow_percent: 100.0 * (all - good) / all,
         good_per_second: good / (to - from).as_secs_f64(),
         p50: percentile(50),
@@ -133,7 +134,7 @@ fn e5_a_short_pause_each_second_costs_next_to_nothing() {
 fn e6_refused_connections_shut_the_link_within_a_few_attempts() {
     for (window_start, attempts) in [(4, 3), (16, 5)] {
         let scenario = Scenario {
-            pacing: Pacing { window_start, ..Pacing::default() },
+            pacing: Pacing { window_start, ..usual() },
             refuses: Times::once(ms(0), SECOND * 5),
             ..Scenario::healthy()
         };
@@ -179,7 +180,7 @@ fn e9_an_owner_that_always_takes_30_ms_is_slow_by_default() {
 
 #[test]
 fn e9_an_owner_that_always_takes_30_ms_is_served_in_full_when_40_are_allowed() {
-    let pacing = Pacing { slow: ms(40), deadline: ms(80), ..Pacing::default() };
+    let pacing = Pacing { slow: ms(40), deadline: ms(80), ..usual() };
     let owner = Owner::Delay(ms(30));
     let history = run(Scenario { pacing, owner, spacing: ms(2), ..Scenario::healthy() });
     figures("steady 30 ms, first second", &history, ms(0), SECOND);

@@ -9,6 +9,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
+use super::usual;
 use crate::pacing::{Admission, Ending, Pacing, Shed, SplitMix64, Window};
 
 pub(super) const fn ms(count: u64) -> Duration {
@@ -88,7 +89,7 @@ impl Scenario {
     /// One caller sends 1,000 sub-requests per second to a healthy owner for ten seconds.
     pub(super) fn healthy() -> Self {
         Self {
-            pacing: Pacing::default(),
+            pacing: usual(),
             owner: Owner::Queue(us(300)),
             stops: Times::NEVER,
             refuses: Times::NEVER,
