@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     print_line(format_args!("{id}: {from} calls {to}"));
     let Args { answer_after, talk, .. } = *args;
     let ring = Ring { id: &id, from: &from, to: &to, answer_after, talk };
-    match phone.ring(&ring, print_line)? {
+    match phone.ring(&ring, |step: &str| print_line(step))? {
         Rung::Answered => {
             print_line(format_args!("ended after a conversation of {} s", talk.as_secs()))
         }

@@ -208,6 +208,39 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
     assert!(plain.contains("\noverflow number     none\nkey      "), "{plain}");
 }
 
+/// A customer leaves, and another one gets its numbers.
+#[test]
+fn numbers_of_one_network_are_given_to_another() {
+    let managed = Managed::start();
+    let create = |network: &str, id: &str, numbers: &str| {
+        let args = ["create", "--name", network, "--network", network, "--id", id];
+        managed.says(&[&args[..], &["--numbers", numbers]].concat());
+        id.to_owned()
+    };
+    let west = create("west", "61", "8885556020-8885556029");
+    let north = create("north", "62", "8885557000-8885557001");
+    managed.says(&["remove", &west, "--yes"]);
+    let range = "8885556020-8885556024";
+    managed.fails(&["add-numbers", &north, range], "in the inventory, for network west only");
+    managed.fails(&["numbers", "move", range, "--to", "retired", "--network", "north"], "network:");
+    let moved =
+        managed.says(&["numbers", "move", range, "--to", "inventory", "--network", "north"]);
+    assert_eq!(moved, "5 numbers moved to: inventory, for network north only\n");
+    // Visitors may still hold numbers of the removed pool.
+    managed.says(&["add-numbers", &north, range]);
+    let rest = "8885556025-8885556029";
+    let moved = managed.says(&["numbers", "move", rest, "--to", "inventory", "--all-networks"]);
+    assert_eq!(moved, "5 numbers moved to: inventory, for all networks\n");
+    managed.says(&["add-numbers", &north, rest]);
+    managed.fails(&["numbers", "move", "8885557777", "--to", "inventory"], "8885557777");
+    let own =
+        managed.says(&["tokens", "create", "--name", "n", "--role", "write", "--network", "north"]);
+    let taken = ["pools", "numbers", "move", rest, "--to", "inventory", "--network", "north"];
+    let mut command = ringwell(&[&taken[..], &["--url", &managed.url]].concat());
+    let output = command.env("RINGWELL_TOKEN", own.trim()).output().unwrap();
+    assert!(stderr(&output).contains("limited to one network"), "{}", stderr(&output));
+}
+
 /// A pool is created or enlarged, but gets fewer numbers than requested. Scripts must be able to
 /// detect this.
 #[test]

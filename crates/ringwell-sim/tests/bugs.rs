@@ -247,6 +247,11 @@ const CASES: &[Case] = &[
     (Bug::LostUnknown, LOST_DISK, &["attribution"]),
     (Bug::OwnGapsForgotten, LOST_DISK, &["attribution"]),
     (Bug::AbsenceBelieved, LOST_DISK, &["attribution"]),
+    (
+        Bug::UndoneInGap,
+        &[Kind::Restored, Kind::Manage, Kind::Hasty, Kind::FrameDelayed],
+        &["attribution"],
+    ),
     (Bug::PowerCutRefused, &[Kind::Os, Kind::Power], &["refused"]),
     (Bug::PowerCutIgnored, &[Kind::Os, Kind::Power], &["not held", "double"]),
     (

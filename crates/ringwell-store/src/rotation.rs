@@ -162,6 +162,36 @@ impl Change {
         Ok(count)
     }
 
+    /// Lets only `network` use numbers of the inventory from now on, or all networks if it is `None`.
+    /// Returns the count of numbers.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownNumber`], or [`Refusal::NumberTaken`] for a number that is not in the
+    /// inventory.
+    pub async fn reserve_for(
+        &mut self,
+        ranges: &[NumberRange],
+        network: Option<&str>,
+    ) -> Result<u64, StoreError> {
+        let mut count = 0;
+        for range in ranges {
+            let runs = numbers::cut(&mut self.tx, *range).await?;
+            if let Some(gap) = numbers::gaps(*range, &runs).first() {
+                return Err(Refusal::UnknownNumber(gap.first()).into());
+            }
+            for run in runs {
+                if run.state != NumberState::Free {
+                    return Err(self.taken(&run).await?.into());
+                }
+                count += run.count();
+                Run { network: network.map(str::to_owned), ..run }.insert(&mut self.tx).await?;
+            }
+        }
+        let after = json!({ "ranges": texts(ranges), "network": network });
+        self.log("reserve", "numbers", None, Some(after)).await?;
+        Ok(count)
+    }
+
     /// Returns quarantined numbers to their pools, once `cooldown` is over and no visitor can hold
     /// them. Numbers without a pool go to the inventory.
     ///

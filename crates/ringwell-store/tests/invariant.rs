@@ -168,6 +168,7 @@ async fn act(
         2 => drop(change.take_out(&[range], Leave::Inventory).await?),
         3 => drop(change.take_out(&[range], Leave::Quarantine).await?),
         4 => drop(change.end_quarantine(&[range], Millis(minutes)).await?),
+        5 if minutes == 5 => drop(change.reserve_for(&[range], None).await?),
         5 => drop(change.set_overflow(pool, Some(range.first())).await?),
         6 => change.update_pool(pool, settings(pool.0, minutes)).await?,
         7 => {

@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Uri};
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_store::{Goal, Leave, Numbers, Role};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::shared::{
     Done, Page, Trial, body, change_with, enter, enter_all, finish, query, ranges,
@@ -64,6 +64,12 @@ pub(crate) struct NewNumbers {
 pub(crate) struct Move {
     ranges: Vec<String>,
     to: Target,
+    /// If `to` is `inventory`, the only network that may use the numbers from now on, or null for
+    /// all networks. If absent, the networks that may use the numbers stay the same. Requires a
+    /// token that is valid in all networks.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<String>)]
+    network: Option<Option<String>>,
     /// If `to` is `pool`, the pause before the numbers return to the pool. 0 means no pause.
     #[serde(default)]
     cooldown_seconds: u64,
@@ -81,6 +87,11 @@ pub(crate) enum Target {
     Retired,
     /// From quarantine back to their pool.
     Pool,
+}
+
+/// Parses a member that is present, even if it is null.
+fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(from).map(Some)
 }
 
 /// The result of a change, with the count of numbers that it affects.
@@ -172,7 +183,7 @@ pub(crate) async fn add(
 }
 
 /// Takes numbers out of rotation, or ends their quarantine. A token of one network can only move
-/// the numbers that `GET /v1/numbers` lists for it.
+/// the numbers that `GET /v1/numbers` lists for it, and not let other networks use them.
 #[utoipa::path(post, path = "/v1/numbers/moves", params(Trial), request_body = Move,
     responses((status = 200, body = Counted), (status = 403), (status = 404), (status = 409)))]
 pub(crate) async fn move_to(
@@ -181,9 +192,18 @@ pub(crate) async fn move_to(
     headers: HeaderMap,
     bytes: Bytes,
 ) -> Result<Json<Counted>, Problem> {
-    let visitor = enter(&context, &headers, Role::Write).await?;
-    let Move { ranges: texts, to, cooldown_seconds } = body(&bytes)?;
+    let mut visitor = enter(&context, &headers, Role::Write).await?;
+    let Move { ranges: texts, to, network, cooldown_seconds } = body(&bytes)?;
     let (ranges, trial) = (ranges(&texts)?, query(&uri)?);
+    if network.is_some() {
+        visitor = enter_all(&context, &headers, Role::Write).await?;
+        if !matches!(to, Target::Inventory) {
+            return Err(Problem::bad_request(
+                "network: only numbers that move to the inventory can \
+                be reserved for a network",
+            ));
+        }
+    }
     let mut change = context.change(&visitor).await?;
     let leave = match to {
         Target::Inventory => Some(Leave::Inventory),
@@ -198,6 +218,9 @@ pub(crate) async fn move_to(
         let placed = change.end_quarantine(&ranges, cooldown).await?;
         placed.entered + placed.waiting
     };
+    if let Some(network) = network {
+        change.reserve_for(&ranges, network.as_deref()).await?;
+    }
     let done = finish(&context, change, &trial).await?;
     Ok(Json(Counted { numbers, done }))
 }

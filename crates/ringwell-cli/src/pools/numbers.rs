@@ -36,6 +36,12 @@ pub(super) enum Numbers {
         /// pool
         #[arg(long, value_name = "WHERE", value_parser = TARGETS)]
         to: String,
+        /// With --to inventory: the only network that may use the numbers from now on
+        #[arg(long, value_name = "NAME")]
+        network: Option<String>,
+        /// With --to inventory: let all networks use the numbers
+        #[arg(long, conflicts_with = "network")]
+        all_networks: bool,
     },
     /// Print numbers that can be bought, the cheapest first
     Offers {
@@ -70,11 +76,19 @@ pub(super) fn run(server: &Server, command: &Numbers, json: bool) -> anyhow::Res
             let count = counted(&answer["numbers"]);
             say(json, &answer, || format!("{count} added to the inventory\n"))
         }
-        Numbers::Move { ranges, to } => {
-            let body = json!({ "ranges": texts(ranges), "to": to });
+        Numbers::Move { ranges, to, network, all_networks } => {
+            let mut body = json!({ "ranges": texts(ranges), "to": to });
+            if *all_networks || network.is_some() {
+                body["network"] = json!(network);
+            }
             let answer = server.change(&Method::POST, "/v1/numbers/moves", &body)?;
             let count = counted(&answer["numbers"]);
-            say(json, &answer, || format!("{count} moved to: {to}\n"))
+            let whose = match network {
+                Some(network) => format!(", for network {network} only"),
+                None if *all_networks => ", for all networks".to_owned(),
+                None => String::new(),
+            };
+            say(json, &answer, || format!("{count} moved to: {to}{whose}\n"))
         }
         Numbers::Offers { area_code } => purchases::offers(server, *area_code, json),
         Numbers::Buy(buy) => purchases::buy(server, buy, json),
