@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 
 use crate::account::Account;
-use crate::call::EventKind;
+use crate::call::{CallEvent, EventKind};
 use crate::clock::now;
 use crate::form::FIELDS_MAX;
 use crate::provider::{self, Connect, Hook, Incoming, Instruction, Leg, Report, Shown, Unsigned};
@@ -217,11 +217,15 @@ async fn dialled(
     let plan = plan.filter(|_| may_continue);
     let Some((plan, next)) = plan.as_ref().and_then(|plan| Some((plan, leg.next(&plan.to)?)))
     else {
-        // No destination is left, so the call is over.
-        for event in &mut call.events {
-            if let EventKind::LegEnded(outcome) = event.kind {
-                event.kind = EventKind::Ended(Some(outcome));
-            }
+        // No destination is left, so the call is over. Its outcome follows from the outcomes of all
+        // its destinations. If the parties are talking, this is a repeated report about an earlier
+        // destination, whose successors are no longer configured.
+        let last = call.events.last().filter(|_| may_continue);
+        if let Some(last) = last
+            && !service.is_in_conversation(&id).await
+        {
+            let key = format!("{}:last", last.key);
+            call.events.push(CallEvent { key, kind: EventKind::Ended(None), ..last.clone() });
         }
         return stored(service, call).await;
     };

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::Service;
 use super::decision::{Destination, NoPlan};
 use crate::attribution::{Attribution, Serving};
+use crate::call::CallState;
 use crate::clock::now;
 use crate::log::{CallChange, CallRow};
 use crate::number::promo_number;
@@ -118,6 +119,13 @@ impl Service {
             }
         }
         self.plan(account, number, &serving, at).ok()
+    }
+
+    /// Whether the log shows that the call with the id `call` was answered and has not ended.
+    pub(crate) async fn is_in_conversation(&self, call: &str) -> bool {
+        let logged = tokio::time::timeout(self.settings().deadline, self.log().call(call)).await;
+        let logged = logged.ok().and_then(Result::ok).flatten();
+        logged.is_some_and(|it| it.call.facts.state() == CallState::Answered)
     }
 
     pub(super) fn serving(&self, number: Option<&str>) -> Vec<Serving> {

@@ -9,6 +9,7 @@ use ringwell_store::Location;
 
 use super::*;
 use crate::attribution::{FoundKeepAlives, History, Holders, Numbers, Serving};
+use crate::call::{CallState, Outcome};
 use crate::log::Log;
 
 /// A node without numbers.
@@ -148,4 +149,62 @@ async fn the_url_of_an_earlier_release_names_the_destinations_before_it() {
     assert_eq!(rung("CA1", &same, &same, Some(old)).await, [1, 3]);
     let old = "/t/main/dial?leg=2&last=1&n=18005550100";
     assert_eq!(rung("CA1", &same, &same, Some(old)).await, [1]);
+}
+
+async fn begin(to: &[u8]) -> (Service, tempfile::TempDir) {
+    let folder = tempfile::TempDir::new().unwrap();
+    let log = Log::open(&Location::File(folder.path().join("calls.sqlite"))).await.unwrap();
+    let service = Service::start(&settings(to, None, &[]), log, std::sync::Arc::new(Empty));
+    (service.unwrap(), folder)
+}
+
+async fn facts(service: &Service, call: &str) -> (CallState, Option<Outcome>, Option<u32>) {
+    let id = crate::log::call_id("main", call);
+    let facts = service.log().call(&id).await.unwrap().unwrap().call.facts;
+    (facts.state(), facts.outcome(), facts.talk_seconds())
+}
+
+#[tokio::test]
+async fn the_outcome_does_not_depend_on_the_order_of_the_destinations() {
+    let (service, _folder) = begin(&[1, 2, 3]).await;
+    for (n, (statuses, wanted)) in [
+        (["busy", "no-answer", "failed"], Outcome::Busy),
+        (["failed", "no-answer", "busy"], Outcome::Busy),
+        (["no-answer", "failed", "failed"], Outcome::NoAnswer),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let call = format!("CA{n}");
+        let mut answer = send(&service, &call, "/t/main/answer", "CallStatus=ringing").await;
+        for status in statuses {
+            let (_, target) = answer.unwrap();
+            answer = send(&service, &call, &target, &format!("DialCallStatus={status}")).await;
+        }
+        assert_eq!(answer, None);
+        let ended = (CallState::Ended, Some(wanted), Some(0));
+        assert_eq!(facts(&service, &call).await, ended, "{statuses:?}");
+        let over = "CallStatus=completed&CallDuration=0";
+        send(&service, &call, "/t/main/status", over).await;
+        assert_eq!(facts(&service, &call).await, ended, "{statuses:?}");
+    }
+    service.close().await;
+}
+
+/// A report about the first destination is repeated while the caller talks to the second one, which
+/// is no longer configured.
+#[tokio::test]
+async fn a_repeated_report_does_not_end_a_conversation() {
+    let (service, _folder) = begin(&[1, 2]).await;
+    let (_, first) = send(&service, "CA1", "/t/main/answer", "CallStatus=ringing").await.unwrap();
+    let (_, second) = send(&service, "CA1", &first, "DialCallStatus=no-answer").await.unwrap();
+    let answered = "ParentCallSid=CA1&CallStatus=in-progress";
+    send(&service, "CB1", "/t/main/status", answered).await;
+    service.reload(&settings(&[1], None, &[])).unwrap();
+    assert_eq!(send(&service, "CA1", &first, "DialCallStatus=no-answer").await, None);
+    assert_eq!(facts(&service, "CA1").await, (CallState::Answered, None, None));
+    send(&service, "CA1", &second, "DialCallStatus=completed&DialCallDuration=5").await;
+    let (state, outcome, talk) = facts(&service, "CA1").await;
+    assert_eq!((state, outcome, talk), (CallState::Ended, Some(Outcome::Answered), Some(5)));
+    service.close().await;
 }
