@@ -93,8 +93,9 @@ impl Routes {
     /// loop. Returns the remaining and the removed destinations.
     ///
     /// A destination of this server forwards the call again. It is kept if the call then comes
-    /// closer to a destination that ends it, or can never return to `number`. The numbers of a loop
-    /// therefore never all forward to each other, although each call is routed on its own.
+    /// closer to a destination that ends it, or can never return to `number`; among numbers that
+    /// are equally close, calls are forwarded only to smaller ones. The numbers of a loop therefore
+    /// never all forward to each other, although each call is routed on its own.
     #[must_use]
     pub fn cut_loops(
         &self,
@@ -117,7 +118,7 @@ impl Routes {
         let steps = steps(&followed);
         to.into_iter().partition(|target| {
             let Some(after) = steps.get(target) else { return !followed.contains_key(target) };
-            steps.get(number).is_some_and(|here| after < here)
+            steps.get(number).is_some_and(|here| (after, target.as_str()) < (here, number))
                 || !reaches(&followed, target, number)
         })
     }

@@ -122,7 +122,8 @@ impl Log {
         Ok(())
     }
 
-    /// Removes an entry. Returns whether the entry existed.
+    /// Removes an entry. Returns whether the entry existed. SQLite also overwrites the data in its
+    /// files.
     ///
     /// # Errors
     /// [`LogError`].
@@ -131,6 +132,7 @@ impl Log {
         let query = sqlx::query("DELETE FROM call_blocks WHERE id = $1").bind(id.to_owned());
         let removed = query.execute(&mut *tx).await?.rows_affected();
         tx.commit().await?;
+        self.database().overwrite_deleted().await?;
         Ok(removed > 0)
     }
 }

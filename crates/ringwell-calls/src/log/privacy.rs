@@ -197,9 +197,18 @@ impl Log {
         Ok(Removed::Done)
     }
 
+    /// Makes SQLite overwrite the data that [`Self::redact_before`] and [`Self::remove_before`] have
+    /// removed.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn overwrite_removed(&self) -> Result<(), LogError> {
+        self.database().overwrite_deleted().await
+    }
+
     /// Removes calls that began before `before`, with all their data, and events older than
-    /// `events`. Removes at most a few hundred calls and returns their count. Repeat this until it
-    /// returns 0.
+    /// `events`. Removes at most a few hundred calls, and returns the count of calls and events.
+    /// Repeat this until it returns 0.
     ///
     /// # Errors
     /// [`LogError`].
@@ -214,15 +223,17 @@ impl Log {
         }
         let query = sqlx::query("DELETE FROM number_taps WHERE at_ms < $1");
         query.bind(ms(before)).execute(&mut *tx).await?;
+        let mut count = u64::try_from(rows.len()).unwrap_or(u64::MAX);
         for statement in [
             "DELETE FROM webhook_deliveries WHERE event IN \
              (SELECT place FROM call_events WHERE at_ms < $1)",
             "DELETE FROM call_events WHERE at_ms < $1",
         ] {
-            sqlx::query(statement).bind(ms(events)).execute(&mut *tx).await?;
+            let removed = sqlx::query(statement).bind(ms(events)).execute(&mut *tx).await?;
+            count += removed.rows_affected();
         }
         tx.commit().await?;
-        Ok(u64::try_from(rows.len()).unwrap_or(u64::MAX))
+        Ok(count)
     }
 }
 

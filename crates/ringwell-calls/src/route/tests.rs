@@ -129,6 +129,10 @@ fn a_loop_with_a_way_out_reaches_that_way_from_each_of_its_numbers() {
     assert_eq!(without_loops(&three, "+11"), ["+12"]);
     assert_eq!(without_loops(&three, "+12"), ["+5"]);
     assert_eq!(without_loops(&three, "+13"), ["+6"]);
+    // Both have a way out, and one of them may also go through the other.
+    let both = [of(1, &["+12", "+5"]), of(2, &["+11", "+6"])];
+    assert_eq!(without_loops(&both, "+11"), ["+5"]);
+    assert_eq!(without_loops(&both, "+12"), ["+11", "+6"]);
     // A destination that the call cannot return from is kept, even if it forwards the call often.
     let long = [of(1, &["+12", "+5"]), of(2, &["+13"]), of(3, &["+6"])];
     assert_eq!(without_loops(&long, "+11"), ["+12", "+5"]);

@@ -111,20 +111,23 @@ impl Service {
         }
     }
 
-    async fn forget_due(&self, now: Millis) -> Result<(), LogError> {
+    pub(super) async fn forget_due(&self, now: Millis) -> Result<(), LogError> {
         let [redact, remove, events] = self.settings().ages.map(|age| {
             let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
             Millis(now.0.saturating_sub(age))
         });
         let log = &self.inner.log;
         log.replace_derived_ids().await?;
+        let mut is_forgotten = false;
         while log.remove_before(remove, events).await? > 0 {
+            is_forgotten = true;
             tokio::task::yield_now().await;
         }
         while log.redact_before(redact, now).await? > 0 {
+            is_forgotten = true;
             tokio::task::yield_now().await;
         }
-        Ok(())
+        if is_forgotten { log.overwrite_removed().await } else { Ok(()) }
     }
 }
 

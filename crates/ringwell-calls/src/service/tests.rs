@@ -490,3 +490,33 @@ async fn a_caller_is_hashed_later_if_the_database_is_away_and_never_written_in_f
     let first: Vec<_> = calls.iter().map(|call| call.first_time).collect();
     assert_eq!((calls.len(), first.contains(&Some(true))), (2, true));
 }
+
+#[tokio::test]
+async fn the_files_do_not_contain_callers_that_were_redacted_or_unblocked() {
+    let (service, folder) = service(&settings(), watch::channel(true).1).await;
+    let contain = |digits: &str| {
+        let files = ["calls.sqlite", "calls.sqlite-wal"].map(|name| folder.path().join(name));
+        let mut bytes = files
+            .iter()
+            .flat_map(std::fs::read)
+            .map(|it| String::from_utf8_lossy(&it).into_owned());
+        bytes.any(|text| text.contains(digits))
+    };
+    service.incoming(ring("CA1", "+14155551234")).await;
+    let caller = crate::block::Pattern::parse("+14155556789").unwrap();
+    let block = crate::block::Block {
+        caller,
+        pool: None,
+        answer: crate::provider::Refusal::Busy,
+        note: None,
+    };
+    service.log().block(&block, now()).await.unwrap();
+    assert!(contain("4155551234") && contain("4155556789"));
+    let ages = service.settings().ages.map(|age| u64::try_from(age.as_millis()).unwrap());
+    service.forget_due(Millis(now().0 + ages[0] + 1000)).await.unwrap();
+    assert!(!contain("4155551234"));
+    let id = service.log().blocks().await.unwrap()[0].id.clone();
+    assert!(service.log().unblock(&id).await.unwrap());
+    assert!(!contain("4155556789"));
+    service.close().await;
+}
