@@ -6,8 +6,6 @@ use std::fs;
 use std::io::{self, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{self, ChildStdout, ExitCode, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -16,10 +14,9 @@ use ringwell_load::{
     FinishError, LoadPlan, LookUps, LookedUp, Outcome, Pace, Pool, Progress, Spike, Spread, Target,
     add_journal, add_state, compare, look_up, parse_duration, parse_rate,
 };
-use signal_hook::consts::SIGINT;
-use signal_hook::flag;
 
 use crate::print::{print, print_note};
+use crate::signals::stop_on_signals;
 
 pub(crate) const HELP: &str = "\
 Without --rate, the loop is closed: each connection sends its next batch when the previous one is \
@@ -194,11 +191,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn measure(args: Run) -> anyhow::Result<ExitCode> {
     let (json, hdr, report) = (args.json, args.hdr.clone(), args.report.clone());
     let plan = args.plan()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    // A second Ctrl-C ends the program immediately.
-    flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))
-        .and_then(|_| flag::register(SIGINT, Arc::clone(&stop)))
-        .context("cannot handle signals")?;
+    let stop = stop_on_signals()?;
     let mut view = LiveView::new();
     let outcome = ringwell_load::run(&plan, &stop, &mut |progress| view.show(progress));
     view.end();

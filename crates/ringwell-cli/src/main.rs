@@ -38,6 +38,7 @@ mod progress;
 mod restore;
 mod serve;
 mod shards;
+mod signals;
 mod simulate;
 mod sites;
 mod snippet;

@@ -82,7 +82,8 @@ pub(super) async fn upload(
     let mut problems = Vec::new();
     let (mut lines, mut outcomes) = (Vec::new(), Vec::new());
     let header = csv.headers().cloned();
-    let header = header.map_err(|error| Problem::bad_request(format!("body: {error}")))?;
+    let header = header.map_err(|error| Problem::bad_request(without_place(&error)))?;
+    check_header(&header)?;
     let mut record = csv::StringRecord::new();
     for place in 0.. {
         let number = csv.position().line();
@@ -125,6 +126,18 @@ pub(super) async fn upload(
     let shown = |((record, line), detail): &((usize, u64), String)| json!({ "line": line, "record": record + 1, "detail": detail });
     let problems: Vec<Value> = problems.iter().map(shown).collect();
     Ok(Json(json!({ "recorded": new, "known": known, "problems": problems })))
+}
+
+/// Refuses a list whose first line names a column that does not exist.
+fn check_header(header: &csv::StringRecord) -> Result<(), Problem> {
+    const COLUMNS: [&str; 8] =
+        ["call", "account", "provider_call_id", "type", "value", "currency", "at", "external_id"];
+    let Some(unknown) = header.iter().find(|name| !COLUMNS.contains(name)) else { return Ok(()) };
+    Err(Problem::bad_request(format!(
+        "the first line names the column {unknown:?}, which does not exist. It must name columns \
+         of this list, separated by commas: {}",
+        COLUMNS.join(", ")
+    )))
 }
 
 /// Describes the error in a line. Leaves out the position, because the line's number is returned

@@ -1,6 +1,8 @@
 //! The schedule of repeated delivery attempts, and the time after which a failing endpoint is
 //! disabled.
 
+use std::time::UNIX_EPOCH;
+
 use ringwell_core::Millis;
 
 /// The pauses between attempts, in seconds. They allow ten attempts over 75 hours, as suggested by
@@ -36,11 +38,12 @@ pub fn next(
 #[must_use]
 pub fn retry_after(value: &str, now: Millis) -> Option<Millis> {
     let value = value.trim();
-    if let Ok(seconds) = value.parse::<u64>() {
+    if !value.is_empty() && value.bytes().all(|digit| digit.is_ascii_digit()) {
+        let seconds = value.parse().unwrap_or(u64::MAX);
         return Some(Millis(seconds.saturating_mul(1000)));
     }
-    let at = jiff::fmt::rfc2822::parse(value).ok()?.timestamp().as_millisecond();
-    Some(Millis(u64::try_from(at).ok()?.saturating_sub(now.0)))
+    let at = httpdate::parse_http_date(value).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(Millis(u64::try_from(at.as_millis()).ok()?.saturating_sub(now.0)))
 }
 
 #[cfg(test)]
@@ -74,6 +77,11 @@ mod tests {
         assert_eq!(retry_after("120", now), Some(Millis(120_000)));
         assert_eq!(retry_after("Tue, 14 Nov 2023 22:14:20 GMT", now), Some(Millis(60_000)));
         assert_eq!(retry_after("Tue, 14 Nov 2023 22:00:00 GMT", now), Some(Millis(0)));
+        assert_eq!(retry_after("Tuesday, 14-Nov-23 22:14:20 GMT", now), Some(Millis(60_000)));
+        assert_eq!(retry_after("Tue Nov 14 22:14:20 2023", now), Some(Millis(60_000)));
+        for far in ["Fri, 31 Dec 9999 23:59:59 GMT", "999999999999999999999999999999"] {
+            assert!(retry_after(far, now) > Some(RETRY_AFTER_MAX), "{far}");
+        }
         assert_eq!(retry_after("soon", now), None);
     }
 }

@@ -4,9 +4,10 @@ use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use jiff::Timestamp;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ringwell_config::parse_duration;
@@ -17,6 +18,7 @@ use super::layout::{self, Conversion, Upload};
 use crate::api_client::{Access, ApiClient};
 use crate::print::print_note;
 use crate::progress::Progress;
+use crate::signals::stop_on_signals;
 
 pub(crate) const HELP: &str = "\
 The newest calls come first. Formats: jsonl, one call per line in the format of GET /v1/calls; \
@@ -168,11 +170,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     writer.header()?;
     let length = || file.as_ref().and_then(|file| Some(file.metadata().ok()?.len()));
     let mut written_bytes = length();
+    let is_stopped = stop_on_signals()?;
     let written = pages(&client, args, list, &base, &mut after, |lines| {
         lines.iter().try_for_each(|line| writer.write(line))?;
         writer.out.flush()?;
         written_bytes = length();
         progress.add(lines.len() as u64);
+        ensure!(!is_stopped.load(Ordering::Relaxed), "ended by a signal");
         Ok(())
     });
     drop(progress);

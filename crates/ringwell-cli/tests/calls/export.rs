@@ -146,6 +146,12 @@ fn results_are_accepted_as_csv_and_exported_as_uploads() {
     let again = String::from_utf8(board.outcomes(csv).stdout).unwrap();
     assert_eq!(again, "recorded: 0, already known: 2, refused: 5\n");
 
+    let separated = board.outcomes(&"call;type;external_id\n".repeat(3));
+    let problems = String::from_utf8(separated.stderr).unwrap();
+    assert_eq!(separated.status.code(), Some(1));
+    assert!(problems.contains("the first line names the column \"call;type;external_id\""));
+    assert_eq!(problems.lines().count(), 1, "{problems}");
+
     let google = board.calls_say(&["export", "--format", "google-clicks"]);
     assert_eq!(
         google,
