@@ -1,4 +1,4 @@
-//! What the opening of a shared log needs to begin its copy with one of the snapshots beside it.
+//! The snapshots beside a shared log, for a copy that begins with one of them.
 
 use ringwell_core::PoolSpec;
 
