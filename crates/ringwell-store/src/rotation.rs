@@ -137,11 +137,7 @@ impl Change {
         self.room = None;
         let mut count = 0;
         for range in ranges {
-            let runs = numbers::cut(&mut self.tx, *range).await?;
-            if let Some(gap) = numbers::gaps(*range, &runs).first() {
-                return Err(Refusal::UnknownNumber(gap.first()).into());
-            }
-            for run in runs {
+            for run in self.cut_known(*range).await? {
                 self.check_own(&run).await?;
                 if run.state == NumberState::Overflow {
                     return Err(self.taken(&run).await?.into());
@@ -175,11 +171,7 @@ impl Change {
     ) -> Result<u64, StoreError> {
         let mut count = 0;
         for range in ranges {
-            let runs = numbers::cut(&mut self.tx, *range).await?;
-            if let Some(gap) = numbers::gaps(*range, &runs).first() {
-                return Err(Refusal::UnknownNumber(gap.first()).into());
-            }
-            for run in runs {
+            for run in self.cut_known(*range).await? {
                 if run.state != NumberState::Free {
                     return Err(self.taken(&run).await?.into());
                 }
@@ -205,11 +197,7 @@ impl Change {
     ) -> Result<Placed, StoreError> {
         let mut placed = Placed::default();
         for range in ranges {
-            let runs = numbers::cut(&mut self.tx, *range).await?;
-            if let Some(gap) = numbers::gaps(*range, &runs).first() {
-                return Err(Refusal::UnknownNumber(gap.first()).into());
-            }
-            for mut run in runs {
+            for mut run in self.cut_known(*range).await? {
                 self.check_own(&run).await?;
                 if run.state != NumberState::Quarantined {
                     return Err(self.taken(&run).await?.into());
@@ -234,6 +222,15 @@ impl Change {
         let after = json!({ "ranges": texts(ranges), "cooldown_ms": cooldown.0 });
         self.log("end quarantine", "numbers", None, Some(after)).await?;
         Ok(placed)
+    }
+
+    /// Like [`numbers::cut`], but refuses numbers that the directory does not contain.
+    async fn cut_known(&mut self, range: NumberRange) -> Result<Vec<Run>, StoreError> {
+        let runs = numbers::cut(&mut self.tx, range).await?;
+        match numbers::gaps(range, &runs).first() {
+            Some(gap) => Err(Refusal::UnknownNumber(gap.first()).into()),
+            None => Ok(runs),
+        }
     }
 
     /// If the author may only access one network, refuses numbers that are neither in a pool of
