@@ -75,27 +75,33 @@ impl FoundLog {
     }
 }
 
+/// The least end of a log that has been in use. The first startups of a node may be interrupted
+/// after some of its logs have got messages, but not this often.
+const IN_USE_MIN: u64 = 100;
+
 /// Returns the shards whose logs were lost, or were created to replace lost logs. Allocations of
 /// these shards' numbers may be lost, so the numbers may still be in a lockout. `reached` contains
 /// the ends of logs that other processes reported.
 #[must_use]
 pub fn lost_logs(found: &[(u16, FoundLog)], reached: &BTreeMap<u16, LogEnd>) -> BTreeSet<u16> {
-    let known: BTreeSet<u16> = found
-        .iter()
-        .filter_map(|(_, log)| match log {
-            FoundLog::Found { notes, end } if *end > 1 => Some(&notes.shards),
+    let known_to = |end_min: u64| -> BTreeSet<u16> {
+        let lists = found.iter().filter_map(|(_, log)| match log {
+            FoundLog::Found { notes, end } if *end >= end_min => Some(&notes.shards),
             FoundLog::Found { .. } | FoundLog::Missing | FoundLog::Lost => None,
-        })
-        .flatten()
-        .copied()
-        .collect();
+        });
+        lists.flatten().copied().collect()
+    };
+    let (known, long_known) = (known_to(2), known_to(IN_USE_MIN));
     let had_messages =
         |shard: &u16| reached.get(shard).is_some_and(|end| *end != LogEnd::default());
     let is_lost = |(shard, log): &&(u16, FoundLog)| match log {
         FoundLog::Missing if had_messages(shard) => true,
         FoundLog::Missing => known.contains(shard) && !planted(Bug::LostLogIgnored),
         FoundLog::Lost => true,
-        FoundLog::Found { notes, end } => notes.is_replacement || *end == 1 && had_messages(shard),
+        FoundLog::Found { notes, end } => {
+            let had_messages = had_messages(shard) || long_known.contains(shard);
+            notes.is_replacement || *end == 1 && had_messages
+        }
     };
     found.iter().filter(is_lost).map(|(shard, _)| *shard).collect()
 }
@@ -159,5 +165,9 @@ mod tests {
         let taken = found(&[0, 1], false, true);
         assert_eq!(lost(&[taken.clone(), found(&[0, 1], false, false)]), [0; 0]);
         assert_eq!(lost(&[taken.clone(), taken, FoundLog::Missing]), [0; 0], "the third is new");
+        // No first startup is interrupted this often: someone has created the second log again.
+        let FoundLog::Found { notes, .. } = found(&[0, 1], false, true) else { unreachable!() };
+        let used = FoundLog::Found { notes, end: IN_USE_MIN };
+        assert_eq!(lost(&[used, found(&[0, 1], false, false)]), [1]);
     }
 }
