@@ -140,14 +140,22 @@ impl Owners {
     }
 
     /// Gives up those of this node's buckets that belong to other nodes according to `newer`, a
-    /// copy from a newer version of the map. Returns whether there were any such buckets.
-    pub fn give_way(&mut self, newer: &Self, is_own: impl Fn(u16) -> bool) -> bool {
+    /// copy from a newer version of the map. `stays` returns whether a shard of this node also
+    /// belongs to this node in that version. Returns whether there were any such buckets.
+    pub fn give_way(
+        &mut self,
+        newer: &Self,
+        is_own: impl Fn(u16) -> bool,
+        stays: impl Fn(u16) -> bool,
+    ) -> bool {
         let Some(any) = (0..self.shards).find(|shard| !is_own(*shard)) else { return false };
         let mut has_given = false;
         for (known, received) in self.of.iter_mut().zip(&newer.of) {
-            let is_same = received.shard < self.shards && is_own(received.shard);
-            if is_own(known.shard) && !is_same {
-                let shard = if received.shard < self.shards { received.shard } else { any };
+            let is_known = received.shard < self.shards;
+            let is_own_there = is_known && is_own(received.shard);
+            if is_own(known.shard) && !(is_own_there && stays(received.shard)) {
+                let is_named = is_known && !is_own_there;
+                let shard = if is_named { received.shard } else { any };
                 *known = Owner { moves: known.moves + 1, shard };
                 has_given = true;
             }

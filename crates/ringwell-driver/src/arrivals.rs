@@ -424,16 +424,29 @@ pub(crate) async fn confirm<P: Platform>(
 /// Holds the pools of these buckets for as long as their numbers may be locked on a node that
 /// served the buckets with data from before they moved. That node has stopped, and may be one of
 /// the nodes that do not answer now. Silent nodes therefore count as having handed the numbers out.
+/// If that node has an older cluster file (`is_of_older`), this node's file may not contain it, so
+/// it is not asked. Each pool is then held for its own lifetime.
 pub(crate) async fn hold_stale<P: Platform>(
     platform: &P,
     node: &Node,
     peers: &Peers,
-    buckets: &[u16],
+    (buckets, is_of_older): (&[u16], bool),
 ) {
     let Some(owners) = node.owners() else { return };
+    let first = node.shards().next().filter(|_| is_of_older);
+    if let Some(first) = first
+        && let Some(since) = now(peers, first).await
+    {
+        let mut holds = node.bucket_holds();
+        for bucket in buckets {
+            holds.add(*bucket, BucketHold { since, until: Millis::ZERO });
+        }
+        node.set_bucket_holds(holds);
+        hold_on_all_shards(node, peers).await;
+    }
     let pools = pools_in(&node.directory(), buckets.iter().copied());
     let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted: true };
-    if hold_pools(platform, node, peers, &pools, rule).await.is_none() {
+    if hold_pools(platform, node, peers, &pools, rule).await.is_none() && first.is_none() {
         return;
     }
     hold_on_all_shards(node, peers).await;

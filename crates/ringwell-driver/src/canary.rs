@@ -336,6 +336,12 @@ bugs! {
     /// A running node goes on serving buckets that belong to other nodes according to a newer
     /// version of the map.
     NewerMapIgnored "newer-map-ignored";
+    /// A running node does not ask the other nodes which version of the map they use.
+    VersionUnasked "version-unasked";
+    /// A node assumes that its shards belong to it in every version of the map.
+    OwnShardsBelieved "own-shards-believed";
+    /// A node does not record that a new version of the map drops shards with their history.
+    DroppedForgotten "dropped-forgotten";
 }
 
 impl Bug {

@@ -11,6 +11,7 @@
 mod error;
 mod give;
 mod learn;
+mod newer;
 mod owners;
 mod payload;
 mod take;
@@ -20,6 +21,7 @@ pub use self::give::Given;
 pub use self::give::{abort, give, resume};
 pub(crate) use self::learn::ask_owners;
 pub use self::learn::{Learnt, announce_owners, copy as copy_owners, learn, learn_from};
+pub use self::newer::watch as watch_versions;
 pub use self::payload::{
     Adopted, AnswerWord, HoldWord, NumberWord, OwnersCopy, Prepare, Prepared, Take, answer_word,
     hold_word, in_time_of, number_word, read_answer, read_hold, read_number,

@@ -17,6 +17,7 @@ mod agree;
 mod ask;
 mod beginning;
 mod beside;
+mod dropped;
 mod fetch;
 mod follow;
 mod follow_error;
@@ -104,13 +105,13 @@ pub struct Begun<F: Files> {
 
 impl<F: Files> Begun<F> {
     /// Records the facts that must be durable before the first answer: the boot, the name of the
-    /// data directory with its `journals`, and the periods for which answered allocations may be
-    /// `missing`.
+    /// data directory with its `journals`, the periods for which answered allocations may be
+    /// `missing`, and the buckets of `dropped` shards, with the time until which they had them.
     fn note(
         &mut self,
         start: &Start<'_, F>,
         mut journals: BTreeMap<u16, WrittenJournal>,
-        missing: &[(Millis, Millis)],
+        (missing, dropped): (&[(Millis, Millis)], Option<(Millis, BTreeSet<u16>)>),
     ) -> Result<(), FileError> {
         let Start { files, settings: Settings { data, durability, .. }, has_log, .. } = *start;
         if !has_log {
@@ -133,7 +134,10 @@ impl<F: Files> Begun<F> {
         for (from, until) in missing {
             self.facts.gaps.add(*from, *until);
         }
-        if !missing.is_empty() {
+        if let Some((until, buckets)) = &dropped {
+            self.facts.gaps.add_of(*until, buckets.clone());
+        }
+        if !missing.is_empty() || dropped.is_some() {
             self.facts.gaps.write(files, data)?;
         }
         if is_recorded {
@@ -228,6 +232,11 @@ pub fn begin<F: Files>(
     let served =
         start.member.map(|_| ServedMap::read(files, &settings.data)).transpose()?.flatten();
     let served_owners = served.as_ref().and_then(|served| served.owners.clone());
+    let dropped = served_owners.as_ref().zip(own).filter(|_| !start.has_log);
+    let shards = directory.placement().shards();
+    let dropped = dropped.map(|(was, own)| dropped::buckets(was, shards, own, start.on_disk));
+    let dropped = dropped.filter(|buckets| !buckets.is_empty());
+    let dropped = dropped.map(|buckets| (clocks.wall(now), buckets));
     // With durability `memory`, the holds of earlier lists are lost, so every list counts as new.
     let served = served.filter(|_| has_files);
     let served_lists = served.as_ref().and_then(|served| served.lists.clone());
@@ -270,7 +279,7 @@ pub fn begin<F: Files>(
     let mut begun = Begun { shards, clocks, facts, copied, held: Vec::new() };
     if has_files {
         begun.facts.recorded_until = recorded_until;
-        begun.note(start, journals, &missing)?;
+        begun.note(start, journals, (&missing, dropped))?;
     }
     let ahead = begun.shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
     let new = hold::New { buckets: new, at_least: earlier };

@@ -512,7 +512,8 @@ async fn any_panics(tasks: &mut JoinSet<()>) {
 /// Exchanges reports with the other nodes of the cluster, and resumes moves.
 async fn go_on(node: Arc<Node>, peers: Peers, away: Vec<u16>) {
     let reported = witness::go_on(Tokio, Arc::clone(&node), peers.clone(), away);
-    tokio::join!(reported, moves::resume(Tokio, node, peers));
+    let watched = moves::watch_versions(Tokio, Arc::clone(&node), peers.clone());
+    tokio::join!(reported, watched, moves::resume(Tokio, node, peers));
 }
 
 fn accept(

@@ -181,6 +181,7 @@ impl Begins {
             let away = witness::begin(&sim, &process, &peers).await;
             sim.life.away.replace(away.clone());
             sim.spawn(witness::go_on(sim.clone(), Arc::clone(&process), peers.clone(), away));
+            sim.spawn(moves::watch_versions(sim.clone(), Arc::clone(&process), peers.clone()));
             sim.spawn(moves::resume(sim.clone(), process, peers));
         }
         sim.send(Sent::Ready { node, life });

@@ -72,9 +72,16 @@ fn data_from_before_a_move_give_way_to_the_newer_count_and_to_a_newer_map() {
     let mut next = Owners { version: 4, shards: 5, ..owners() };
     next.give(0, 4);
     let mut stale = owners();
-    assert!(!stale.learn(&next, own) && stale.give_way(&next, own));
+    assert!(!stale.learn(&next, own) && stale.give_way(&next, own, own));
     assert_eq!(stale.lost_since(&owners(), own), [0]);
-    assert!(!stale.give_way(&next, own), "nothing is left");
+    assert!(!stale.give_way(&next, own, own), "nothing is left");
+    // By the newer version, the shard itself belongs to another node.
+    let same = Owners { version: 4, ..owners() };
+    let (mut stale, is_first) =
+        (owners(), |bucket: &u16| owners().get(*bucket).unwrap().shard == 0);
+    assert!(!stale.give_way(&same, own, own) && stale.give_way(&same, own, |_| false));
+    let lost = stale.lost_since(&owners(), own);
+    assert_eq!(lost, (0..BUCKETS).filter(is_first).collect::<Vec<_>>());
 }
 
 #[test]

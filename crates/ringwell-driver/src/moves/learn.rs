@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ringwell_directory::Owners;
 
+use super::newer;
 use super::owners::use_owners;
 use super::payload::OwnersCopy;
 use crate::Path;
@@ -25,7 +26,7 @@ use crate::store::FileError;
 
 /// The time limit for an exchange of copies of the owners with another node. A node that does not
 /// answer within this time gets the owners later, when it sends rows that are refused.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The time limit for an exchange if the other node may have to hold buckets before it answers.
 /// Longer than [`PATIENCE`], because that node first asks the remaining nodes for the lockouts of
@@ -93,7 +94,8 @@ pub async fn learn_from<P: Platform>(
     let answer = platform.within(patience, answer).await?.ok()?.ok()?;
     let received = serde_json::from_slice::<OwnersCopy>(&answer).ok()?;
     node.settle_stale(&received.held);
-    let learnt = learn(platform, node, peers, received).await;
+    let elsewhere = newer::shards_elsewhere(platform, node, peers, (shard, &received)).await;
+    let learnt = learn_without(platform, node, peers, (received, elsewhere)).await;
     Some(learnt.has_learnt)
 }
 
@@ -120,9 +122,20 @@ pub async fn learn<P: Platform>(
     peers: &Peers,
     received: OwnersCopy,
 ) -> Learnt {
+    learn_without(platform, node, peers, (received, Vec::new())).await
+}
+
+/// Like [`learn`]. `elsewhere` contains the shards of this node that belong to the other node in its
+/// newer version of the map.
+async fn learn_without<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    peers: &Peers,
+    (received, elsewhere): (OwnersCopy, Vec<u16>),
+) -> Learnt {
     let (platform, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
     let at = platform.clone();
-    let work = async move { learn_now(&at, &node, &peers, &received).await };
+    let work = async move { learn_now(&at, &node, &peers, (&received, &elsewhere)).await };
     to_its_end(&platform, work).await.unwrap_or_default()
 }
 
@@ -130,11 +143,12 @@ async fn learn_now<P: Platform>(
     platform: &P,
     node: &Node,
     peers: &Peers,
-    received: &OwnersCopy,
+    (received, elsewhere): (&OwnersCopy, &[u16]),
 ) -> Learnt {
     let _one = node.changes.lock().await;
     let Some(mut owners) = node.owners() else { return Learnt::default() };
     let is_own = |shard: u16| node.is_own(shard) && !planted(Bug::HearsayBelieved);
+    let stays = |shard: u16| is_own(shard) && !elsewhere.contains(&shard);
     let owned = |bucket: &u16| owners.get(*bucket).is_some_and(|owner| node.is_own(owner.shard));
     let held: Vec<u16> = received.stale.iter().copied().filter(owned).collect();
     if !held.is_empty() {
@@ -144,7 +158,8 @@ async fn learn_now<P: Platform>(
             with an older cluster file: the pools in these buckets answer with overflow numbers \
             until that node's lockouts have ended"
         );
-        arrivals::hold_stale(platform, node, peers, &held).await;
+        let is_of_older = received.owners.version() < owners.version();
+        arrivals::hold_stale(platform, node, peers, (&held, is_of_older)).await;
     }
     note_claims(node, &owners, &received.owners);
     let before = owners.clone();
@@ -152,7 +167,7 @@ async fn learn_now<P: Platform>(
     let is_newer = received.owners.version() > owners.version();
     let has_learnt = if is_newer {
         let is_ignored = planted(Bug::NewerMapIgnored) && node.phase() != Phase::Starting;
-        !is_ignored && owners.give_way(&received.owners, is_own)
+        !is_ignored && owners.give_way(&received.owners, is_own, stays)
     } else {
         owners.learn(&received.owners, is_own)
     };
@@ -169,7 +184,7 @@ async fn learn_now<P: Platform>(
     if !stale.is_empty() {
         report_stale(stale.len(), &before, &received.owners);
         node.add_stale(&stale);
-        if let Err(error) = record(platform, node, received, is_own).await {
+        if let Err(error) = record(platform, node, received, (is_own, stays)).await {
             tracing::warn!(
                 %error,
                 "the loss of these buckets could not be recorded: at the next startup, this node \
@@ -223,7 +238,7 @@ async fn record<P: Platform>(
     platform: &P,
     node: &Node,
     received: &OwnersCopy,
-    is_own: impl Fn(u16) -> bool,
+    (is_own, stays): (impl Fn(u16) -> bool, impl Fn(u16) -> bool),
 ) -> Result<(), FileError> {
     let Some(owners) = node.owners() else { return Ok(()) };
     let served = read_served(platform, node)?;
@@ -231,7 +246,7 @@ async fn record<P: Platform>(
     let is_present = |known: &Owners| known.version() == owners.version();
     let mut known = known.filter(is_present).unwrap_or_else(|| owners.clone());
     if received.owners.version() > known.version() {
-        known.give_way(&received.owners, is_own);
+        known.give_way(&received.owners, is_own, stays);
     } else {
         known.learn(&received.owners, is_own);
     }

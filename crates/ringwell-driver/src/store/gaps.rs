@@ -69,6 +69,11 @@ impl Gaps {
         self.merge_oldest();
     }
 
+    /// Adds a gap from the beginning until `to` that concerns only these buckets.
+    pub fn add_of(&mut self, to: Millis, buckets: BTreeSet<u16>) {
+        self.merge(&Self(vec![Gap { from: 0, to: to.0, buckets: Some(buckets) }]));
+    }
+
     /// Merges the two oldest gaps if there are too many.
     fn merge_oldest(&mut self) {
         if self.0.len() > GAPS_MAX {

@@ -5,9 +5,11 @@ use std::panic::catch_unwind;
 use ringwell_driver::Bug;
 use ringwell_driver::canary::plant;
 
-use crate::{appends, arrivals, changes, conflict, disk, holder, moves_back, snapshots, witness};
+use crate::{
+    appends, arrivals, changes, conflict, disk, holder, moves_back, newer, open, snapshots, witness,
+};
 
-const FOUND_BY: [(Bug, fn()); 23] = [
+const FOUND_BY: [(Bug, fn()); 26] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -66,6 +68,12 @@ const FOUND_BY: [(Bug, fn()); 23] = [
     (
         Bug::LifetimesNotKept,
         witness::a_hold_lasts_as_long_as_a_lifetime_of_the_list_before_the_last,
+    ),
+    (Bug::VersionUnasked, newer::a_running_node_notices_that_a_newer_file_omits_it),
+    (Bug::OwnShardsBelieved, newer::a_running_node_notices_that_a_newer_file_gives_its_shards_away),
+    (
+        Bug::DroppedForgotten,
+        open::a_cluster_file_without_a_shard_leaves_a_gap_in_the_history_of_its_buckets,
     ),
 ];
 

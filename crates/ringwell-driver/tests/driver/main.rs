@@ -21,6 +21,7 @@ mod life;
 mod link;
 mod moves;
 mod moves_back;
+mod newer;
 mod open;
 mod pair;
 mod rows;

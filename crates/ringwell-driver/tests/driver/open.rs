@@ -5,7 +5,9 @@ use std::path::Path;
 
 use ringwell_config::{Durability, demo_pools};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{BucketHold, BucketHolds, Directory, PoolFields, RingPool, bucket};
+use ringwell_directory::{
+    BucketHold, BucketHolds, Directory, Owners, PoolFields, RingPool, bucket,
+};
 use ringwell_driver::open::{
     self, Begun, Believed, Copied, OldMap, OverflowTaken, Start, StartError,
 };
@@ -361,6 +363,31 @@ fn buckets_that_were_served_by_mistake_are_remembered_until_the_next_cluster_fil
     map.write(&OsFiles, &data.settings.data).unwrap();
     assert_eq!(start(1), stale);
     assert_eq!(start(2), BTreeSet::new());
+}
+
+/// Otherwise, look-ups would name a visitor who had the number before the shard did.
+#[test]
+pub fn a_cluster_file_without_a_shard_leaves_a_gap_in_the_history_of_its_buckets() {
+    for is_drained in [false, true] {
+        let data = Data::new(Durability::Disk);
+        let (two, one) = (directory(2, LIFETIME), directory(1, LIFETIME));
+        let own = [0].as_slice();
+        drop(data.start_as(&two, reading(Millis::ZERO), Some((own, 1))).unwrap());
+        let mut owners = Owners::at_first(1, two.placement());
+        (512..1_024).filter(|_| is_drained).for_each(|bucket| owners.give(bucket, 0));
+        let map = ServedMap { owners: Some(owners), ..map(1, 0..512, BucketHolds::default()) };
+        map.write(&OsFiles, &data.settings.data).unwrap();
+        let later = Millis(1_000);
+        drop(data.start_as(&one, reading(later), Some((own, 2))).unwrap());
+        let gaps = Gaps::read(&OsFiles, &data.settings.data).unwrap();
+        let are_lost = |bucket: u16| !gaps.of(&[bucket]).is_empty();
+        assert_eq!(
+            (are_lost(511), are_lost(512), are_lost(1_023)),
+            (false, !is_drained, !is_drained)
+        );
+        let lost = [START, START + later, START + later + Millis(1)].map(|at| gaps.contain(at));
+        assert_eq!(lost, [!is_drained, !is_drained, false]);
+    }
 }
 
 #[test]

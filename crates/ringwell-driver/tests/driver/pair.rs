@@ -121,20 +121,35 @@ impl Pair {
         pools: Vec<RingPool>,
         begun: impl Fn(&Directory) -> Begun,
     ) -> Self {
+        Self::of(platform, pools, begun, CLUSTER)
+    }
+
+    /// Creates nodes with different cluster files: the first node has the file `newer`.
+    pub fn with_newer(platform: &Virtual, newer: &str) -> Self {
+        Self::of(platform, pools(), |_| Begun::default(), newer)
+    }
+
+    fn of(
+        platform: &Virtual,
+        pools: Vec<RingPool>,
+        begun: impl Fn(&Directory) -> Begun,
+        of_a: &str,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("cluster.toml");
-        write_whole(&OsFiles, &file, CLUSTER.as_bytes()).unwrap();
-        let cluster = Cluster::load(&file).unwrap();
-        let directory = Directory::new(1, pools, 4).unwrap();
-        let side = |own: &[u16], name: &str| {
+        let side = |of: &str, name: &str| {
+            write_whole(&OsFiles, &file, of.as_bytes()).unwrap();
+            let cluster = Cluster::load(&file).unwrap();
+            let directory = Directory::new(1, pools.clone(), cluster.shards()).unwrap();
+            let own = &*cluster.node(name).unwrap().1.shards;
             let data = folder.path().join(name);
             std::fs::create_dir(&data).unwrap();
             // Each node has a wall clock of its own.
             let platform = &Virtual(platform.0.clone(), Rc::default());
             side(platform, &node(&cluster, own, &data, name, &directory, &begun), own)
         };
-        let (a, to_b) = side(&[0, 1], "a");
-        let (b, to_a) = side(&[2, 3], "b");
+        let (a, to_b) = side(of_a, "a");
+        let (b, to_a) = side(CLUSTER, "b");
         let links = || Rc::new(Cell::new(Links::Up));
         let (a_to_b, b_to_a, sent) = (links(), links(), Rc::default());
         for (queues, to, links, sent) in

@@ -1,0 +1,70 @@
+//! A running node has a cluster file that is older than that of another node. The other node does
+//! not contact it, because the newer file does not contain its address.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use ringwell_driver::{Platform, moves, witness};
+use ringwell_engine::Outcome;
+
+use crate::moves::{hand_out, pools, served};
+use crate::pair::{LIFETIME, Links, Pair, Side};
+use crate::support::Virtual;
+
+/// Returns version 2 of the cluster file, in which node `a` is the only node.
+fn alone(shards: &str) -> String {
+    format!(
+        "version = 2\nsecret = \"a-secret-of-the-tests\"\n[[node]]\nname = \"a\"\n\
+         shards = {shards}\nlink = \"127.0.0.1:9000\"\nlisten = [\"127.0.0.1:8080\"]\n"
+    )
+}
+
+fn run(platform: &Virtual, side: &Side) {
+    let (node, peers) = (|| Arc::clone(&side.node), || side.peers.clone());
+    platform.spawn(moves::watch_versions(platform.clone(), node(), peers()));
+    platform.spawn(witness::go_on(platform.clone(), node(), peers(), Vec::new()));
+}
+
+fn gives_way(shards: &str) {
+    let platform = Virtual::default();
+    let pair = Pair::with_newer(&platform, &alone(shards));
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let pass = async |ms| {
+            platform.sleep_until(platform.moment() + Duration::from_millis(ms)).await;
+        };
+        assert!(!pools(b, 2).is_empty() && !pools(b, 3).is_empty());
+        run(&platform, a);
+        pair.b_to_a.set(Links::Gone);
+        run(&platform, b);
+        pass(10_000).await;
+        assert!(!pools(b, 2).is_empty(), "nothing can be known yet");
+        let before = hand_out(b, 2, 1);
+        pair.b_to_a.set(Links::Up);
+        pass(5_000).await;
+        assert_eq!((pools(b, 2), pools(b, 3)), (Vec::new(), Vec::new()));
+        assert!(served(b).buckets.is_empty(), "this is recorded");
+        assert_eq!(b.node.stale(), Vec::<u16>::new(), "the new owner holds the buckets");
+        // Nothing that the other node may have handed out until now is handed out again.
+        for shard in a.node.shards() {
+            let now = a.shard(shard).now();
+            for pool in pools(a, shard).into_iter().filter(|pool| before.contains_key(pool)) {
+                let got = crate::pair::allocate(a.shard(shard), pool, 2);
+                let Outcome::Exhausted { until } = got else { panic!("pool {pool}: {got:?}") };
+                assert!(until >= now + LIFETIME - Millis(6_000), "pool {pool}");
+            }
+        }
+    });
+}
+
+#[test]
+pub fn a_running_node_notices_that_a_newer_file_omits_it() {
+    gives_way("[0, 1]");
+}
+
+/// The newer file has as many shards as before, with the same buckets, but one node.
+#[test]
+pub fn a_running_node_notices_that_a_newer_file_gives_its_shards_away() {
+    gives_way("[0, 1, 2, 3]");
+}
