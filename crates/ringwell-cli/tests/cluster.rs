@@ -27,6 +27,8 @@ mod metrics;
 mod moved;
 #[path = "cluster/moves.rs"]
 mod moves;
+#[path = "cluster/newer_file.rs"]
+mod newer_file;
 #[path = "cluster/page.rs"]
 mod page;
 #[path = "cluster/strangers.rs"]

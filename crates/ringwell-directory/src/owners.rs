@@ -163,6 +163,18 @@ impl Owners {
         has_given
     }
 
+    /// A copy in which the buckets of the lost shards belong to one of the other shards. If there is
+    /// no other shard, they belong to a shard that does not exist.
+    #[must_use]
+    pub fn without(mut self, is_lost: impl Fn(u16) -> bool) -> Self {
+        let other = (0..u16::MAX).find(|shard| !is_lost(*shard)).unwrap_or_default();
+        for owner in self.of.iter_mut().filter(|owner| is_lost(owner.shard)) {
+            owner.shard = other;
+            self.shards = self.shards.max(other + 1);
+        }
+        self
+    }
+
     /// The buckets that belonged to this node in `before` and now belong to other nodes.
     #[must_use]
     pub fn lost_since(&self, before: &Self, is_own: impl Fn(u16) -> bool) -> Vec<u16> {

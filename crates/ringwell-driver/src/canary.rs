@@ -338,6 +338,8 @@ bugs! {
     NewerMapIgnored "newer-map-ignored";
     /// A running node does not ask the other nodes which version of the map they use.
     VersionUnasked "version-unasked";
+    /// A starting node does not tell the nodes of the previous cluster file about the newer one.
+    FormerUntold "former-untold";
     /// A node assumes that its shards belong to it in every version of the map.
     OwnShardsBelieved "own-shards-believed";
     /// A node does not record that a new version of the map drops shards with their history.

@@ -9,6 +9,7 @@
 //! owners. Source: docs/spec/cluster.md, "Moving buckets".
 
 mod error;
+mod former;
 mod give;
 mod learn;
 mod newer;
@@ -17,6 +18,7 @@ mod payload;
 mod take;
 
 pub use self::error::MoveError;
+pub use self::former::tell_former;
 pub use self::give::Given;
 pub use self::give::{abort, give, resume};
 pub(crate) use self::learn::ask_owners;

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use ringwell_driver::link::{Way, to_others};
+use ringwell_driver::membership::Neighbour;
 use ringwell_driver::queue::Peers;
 
 use self::call::{Calls, HttpNet};
@@ -29,4 +30,10 @@ pub(crate) fn ways(server: &Server, caller: u16, peers: &mut Peers) -> Vec<Way<T
         let clocks = (warns, &server.clocks);
         HttpNet(Rc::new(Calls::new(node, neighbour, server.links.clone(), clocks)))
     })
+}
+
+/// Creates a connection to a node of the previous cluster file.
+pub(crate) fn to_former(server: &Server, neighbour: &Neighbour) -> HttpNet {
+    let clocks = (false, &server.clocks);
+    HttpNet(Rc::new(Calls::new(&server.node, neighbour, server.links.clone(), clocks)))
 }

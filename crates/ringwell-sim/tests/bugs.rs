@@ -25,6 +25,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::CopyKeepsName,
     Bug::VersionUnasked,
     Bug::OwnShardsBelieved,
+    Bug::FormerUntold,
     Bug::DroppedForgotten,
     Bug::LifetimesNotKept,
     Bug::TakenOverwritten,

@@ -23,7 +23,7 @@ pub(super) fn numbers_of(rows: &[Row]) -> Vec<u64> {
 }
 
 /// Sends batches until no row overflows. Returns all numbers handed out.
-fn ask_all_there(cluster: &Cluster, client: &mut Client, id: &str) -> Vec<u64> {
+pub(super) fn ask_all_there(cluster: &Cluster, client: &mut Client, id: &str) -> Vec<u64> {
     let until = Instant::now() + PATIENCE;
     let mut numbers = Vec::new();
     loop {

@@ -85,6 +85,21 @@ fn data_from_before_a_move_give_way_to_the_newer_count_and_to_a_newer_map() {
 }
 
 #[test]
+fn a_copy_for_a_node_contains_none_of_the_shards_that_it_lost() {
+    let of = |owners: &Owners, shard: u16| {
+        (0..BUCKETS).filter(|bucket| owners.get(*bucket).unwrap().shard == shard).count()
+    };
+    let copy = owners().without(|shard| shard == 0);
+    assert_eq!([0, 1, 2].map(|shard| of(&copy, shard)), [0, 512, 256]);
+    assert_eq!(copy.shards(), owners().shards());
+    assert_eq!(owners().without(|_| false), owners());
+    let copy = owners().without(|shard| shard < 4);
+    assert_eq!((of(&copy, 4), copy.shards()), (usize::from(BUCKETS), 5));
+    let text = serde_json::to_string(&copy).unwrap();
+    assert_eq!(serde_json::from_str::<Owners>(&text).unwrap(), copy);
+}
+
+#[test]
 fn stored_data_is_checked() {
     let mut some = owners();
     some.give(7, 2);

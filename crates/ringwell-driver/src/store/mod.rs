@@ -34,6 +34,7 @@ mod index;
 mod inline;
 mod interface;
 mod journal;
+mod known_nodes;
 mod log;
 mod memory;
 mod overflow_periods;
@@ -60,6 +61,7 @@ pub use index::JournalReader;
 pub use inline::{Inline, InlineJournal, Unstored};
 pub use interface::{Appended, Damage, Draft, Part, Reader, Store};
 pub use journal::{Dropped, Journal};
+pub use known_nodes::{KnownNode, read_nodes, write_nodes};
 pub use log::{
     APART, Appending, Ask, BEAT_EVERY, Beat, Before, Fate, Fenced, FoundLog, Heard, HistoryLimits,
     KeptNotes, LastOwner, Log, LogDraft, LogEnd, LogNotes, LogReader, LogStore, Logs, NotAppended,

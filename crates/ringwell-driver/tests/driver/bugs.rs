@@ -6,10 +6,11 @@ use ringwell_driver::Bug;
 use ringwell_driver::canary::plant;
 
 use crate::{
-    appends, arrivals, changes, conflict, disk, holder, moves_back, newer, open, snapshots, witness,
+    appends, arrivals, changes, conflict, disk, holder, link, moves_back, newer, open, snapshots,
+    witness,
 };
 
-const FOUND_BY: [(Bug, fn()); 26] = [
+const FOUND_BY: [(Bug, fn()); 27] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -70,6 +71,7 @@ const FOUND_BY: [(Bug, fn()); 26] = [
         witness::a_hold_lasts_as_long_as_a_lifetime_of_the_list_before_the_last,
     ),
     (Bug::VersionUnasked, newer::a_running_node_notices_that_a_newer_file_omits_it),
+    (Bug::FormerUntold, link::a_node_that_a_newer_file_omits_is_told_at_its_former_address),
     (Bug::OwnShardsBelieved, newer::a_running_node_notices_that_a_newer_file_gives_its_shards_away),
     (
         Bug::DroppedForgotten,

@@ -12,14 +12,16 @@ use ringwell_config::{Cluster, Config, demo_pools};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::clock::{Clock, reading};
+use ringwell_driver::lifetimes::{Lifetimes, longest};
 use ringwell_driver::link::serve::{answer, body_bytes_max, frame_bytes_max, is_of_the_cluster};
 use ringwell_driver::link::{Link, to_others};
-use ringwell_driver::membership::Membership;
+use ringwell_driver::membership::{Membership, Neighbour};
 use ringwell_driver::message::{Message, PeerAnswer, PeerRow, PeerRows};
+use ringwell_driver::moves::tell_former;
 use ringwell_driver::node::{Begun, Node, Phase};
 use ringwell_driver::platform::{Net, NetStats, Trouble};
 use ringwell_driver::queue::Peers;
-use ringwell_driver::store::{Memory, write_whole};
+use ringwell_driver::store::{Memory, read_nodes, write_whole};
 use ringwell_driver::{Moment, Path, Platform, Shard, rows, serve, writer};
 use ringwell_engine::{Moment as Asked, Outcome, Past, Refusal, Restore};
 use ringwell_journal::Tip;
@@ -476,4 +478,61 @@ fn requests_between_nodes_have_a_known_path_and_the_secret() {
         assert_eq!(Path::parse(path.as_str()), Some(path));
     }
     assert_eq!(Path::parse("/link/v1/nothing"), None);
+}
+
+/// The newer file gives the shard of the omitted node to another node.
+#[test]
+pub fn a_node_that_a_newer_file_omits_is_told_at_its_former_address() {
+    let platform = Wired::default();
+    let joined = joined(&platform);
+    platform.0.run(async {
+        let (data, b) = (joined._folder.path().join("a"), &joined.b);
+        std::fs::create_dir_all(&data).unwrap();
+        let node = |name: &str, port: u16, shards: &str| {
+            format!(
+                "[[node]]\nname = \"{name}\"\nshards = {shards}\n\
+                 link = \"127.0.0.1:{port}\"\nlisten = [\"127.0.0.1:{}\"]\n",
+                port - 920
+            )
+        };
+        let start = |version: u64, nodes: String| {
+            let file = joined._folder.path().join("newer.toml");
+            let text = format!("version = {version}\nsecret = \"a-secret-of-the-tests\"\n{nodes}");
+            write_whole(&OsFiles, &file, text.as_bytes()).unwrap();
+            let cluster = Cluster::load(&file).unwrap();
+            let own = cluster.node("a").unwrap().1.shards.clone();
+            let owners = cluster.map().owners();
+            let directory = Directory::new(1, pools(), 2).unwrap().placed(owners.placement());
+            let member = Membership::new(cluster, "a");
+            let lifetimes = Lifetimes::default().followed_by(longest(&directory), Millis::ZERO);
+            let opened = (Some(owners), Begun { lifetimes, ..Begun::default() });
+            Arc::new(Node::new(Config::new(data.clone(), 1), directory, &own, member, opened))
+        };
+        let tell = async |a: Arc<Node>| {
+            let net = |former: &Neighbour| {
+                assert_eq!((&*former.node, former.shard), ("b", 1));
+                joined.wire.clone()
+            };
+            tell_former(&platform, &a, &Peers::default(), net).await;
+        };
+        let known = || -> Vec<String> {
+            let nodes = read_nodes(&OsFiles, &data).unwrap();
+            nodes.iter().map(|node| format!("{} {}", node.name, node.link)).collect()
+        };
+        let has_pools = || b.node.directory().pools_of(1).next().is_some();
+        let both = node("a", 9000, "[0]") + &node("b", 9001, "[1]");
+        tell(start(7, both)).await;
+        assert_eq!(known(), ["a 127.0.0.1:9000", "b 127.0.0.1:9001"]);
+        assert_eq!(*joined.wire.calls.borrow(), [], "it is not a former node");
+        joined.wire.is_cut.set(true);
+        let newer = start(8, node("a", 9000, "[0, 1]"));
+        tell(newer).await;
+        assert_eq!(known(), ["a 127.0.0.1:9000", "b 127.0.0.1:9001"]);
+        joined.pass(3_000).await;
+        assert!(has_pools());
+        joined.wire.is_cut.set(false);
+        joined.pass(3_000).await;
+        assert!(!has_pools(), "it has stopped serving");
+        assert_eq!(known(), ["a 127.0.0.1:9000"]);
+    });
 }

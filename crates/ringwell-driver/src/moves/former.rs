@@ -1,0 +1,155 @@
+//! Tells the nodes of the previous cluster file that there is a newer one.
+//!
+//! A starting node exchanges owners with the nodes in its cluster file. If the previous file had
+//! other nodes, or the same nodes at other addresses, these may still run with the previous file.
+//! Source: docs/spec/cluster.md, "A newer version of the map".
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringwell_config::ClusterNode;
+use ringwell_core::Millis;
+use ringwell_directory::Owners;
+
+use super::learn::{PATIENCE, learn};
+use super::payload::OwnersCopy;
+use crate::canary::{Bug, planted};
+use crate::membership::{Membership, Neighbour};
+use crate::node::Node;
+use crate::platform::{Net, Path, Platform};
+use crate::queue::Peers;
+use crate::store::{KnownNode, read_nodes, write_nodes};
+
+/// The interval between two attempts.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// A node of the previous cluster file, and the connection to its former address.
+type Former<P> = (KnownNode, <P as Platform>::Net);
+
+/// Tells each node of the previous cluster file that is not in this node's file, or has another
+/// address there. `net` creates a connection. Nodes that do not answer are told later, if they
+/// answer within the longest lifetime. Runs before this node serves.
+pub async fn tell_former<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    peers: &Peers,
+    net: impl Fn(&Neighbour) -> P::Net,
+) {
+    let Some(membership) = node.membership.as_ref().filter(|_| node.answers_wait()) else { return };
+    let known = read_nodes(&platform.files(), &node.config.data).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the nodes of the previous cluster file are unknown");
+        Vec::new()
+    });
+    let known = known.into_iter().filter(|known| is_former(membership, known));
+    let known = known.filter(|_| !planted(Bug::FormerUntold));
+    let former = known.filter_map(|known| {
+        let link = known.link.parse().ok()?;
+        let shard = known.shards.first().copied()?;
+        let net = net(&Neighbour { shard, node: known.name.clone(), link });
+        Some((known, net))
+    });
+    let left = tell_all(platform, node, peers, former.collect()).await;
+    if !left.is_empty() {
+        let nodes: Vec<&str> = left.iter().map(|(known, _)| known.name.as_str()).collect();
+        tracing::warn!(
+            ?nodes,
+            "the cluster file no longer contains these nodes, or gives them other addresses, and \
+             they do not answer at their former addresses. This is normal if they were stopped. If \
+             they still run with an older cluster file, stop them at once: they may hand out the \
+             same numbers as other nodes"
+        );
+    }
+    record(platform, node, &left).await;
+    if !left.is_empty() {
+        let (at, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
+        platform.spawn(async move { go_on(&at, &node, &peers, left).await });
+    }
+}
+
+async fn go_on<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    peers: &Peers,
+    mut left: Vec<Former<P>>,
+) {
+    let longest = node.lifetimes().longest(Millis::ZERO);
+    let until = platform.moment() + Duration::from_millis(longest.0);
+    while !left.is_empty() && platform.moment() < until {
+        platform.sleep_until(platform.moment() + EVERY).await;
+        left = tell_all(platform, node, peers, left).await;
+    }
+    record(platform, node, &[]).await;
+}
+
+/// Whether `known` may run at an address that is not in this node's cluster file.
+fn is_former(membership: &Membership, known: &KnownNode) -> bool {
+    let is_there = |node: &ClusterNode| node.link.to_string() == known.link;
+    known.name != membership.own().name && !membership.cluster().nodes().iter().any(is_there)
+}
+
+/// Returns the nodes that do not answer.
+async fn tell_all<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    peers: &Peers,
+    former: Vec<Former<P>>,
+) -> Vec<Former<P>> {
+    let tell = |former| {
+        let (at, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
+        platform.task(async move { tell(&at, &node, &peers, former).await })
+    };
+    let told: Vec<_> = former.into_iter().map(tell).collect();
+    let mut left = Vec::new();
+    for told in told {
+        left.extend(told.await.ok().flatten());
+    }
+    left
+}
+
+/// Tells one node. Returns it if it does not answer.
+async fn tell<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    peers: &Peers,
+    (known, net): Former<P>,
+) -> Option<Former<P>> {
+    let owners = owners_for(node, &known)?;
+    let copy = OwnersCopy { owners, stale: Vec::new(), held: Vec::new() };
+    let call = net.call(Path::Owners, serde_json::to_vec(&copy).ok()?.into());
+    let answer = platform.within(PATIENCE, call).await;
+    let received = answer.and_then(Result::ok);
+    let received = received.and_then(|answer| serde_json::from_slice::<OwnersCopy>(&answer).ok());
+    let Some(received) = received else { return Some((known, net)) };
+    learn(platform, node, peers, received).await;
+    None
+}
+
+/// Returns the owners without the former shards of `known` that belong to another node now: that
+/// node would consider them its own.
+fn owners_for(node: &Node, known: &KnownNode) -> Option<Owners> {
+    let cluster = node.membership.as_ref()?.cluster();
+    let now = cluster.node(&known.name).map(|(_, node)| &*node.shards).unwrap_or_default();
+    let is_lost = |shard: u16| known.shards.contains(&shard) && !now.contains(&shard);
+    Some(node.owners()?.without(is_lost))
+}
+
+/// Records the nodes of this node's cluster file, and those that must still be told.
+async fn record<P: Platform>(platform: &P, node: &Node, left: &[Former<P>]) {
+    let Some(membership) = &node.membership else { return };
+    let known = |node: &ClusterNode| KnownNode {
+        name: node.name.clone(),
+        link: node.link.to_string(),
+        shards: node.shards.clone(),
+    };
+    let mut nodes: Vec<KnownNode> = membership.cluster().nodes().iter().map(known).collect();
+    nodes.extend(left.iter().map(|(known, _)| known.clone()));
+    let (files, data) = (platform.files(), node.config.data.clone());
+    let written = platform.offload(move || write_nodes(&files, &data, &nodes)).await;
+    if let Some(Err(error)) = written {
+        tracing::warn!(
+            %error,
+            "the nodes of the cluster file could not be recorded: if a newer file omits some of \
+             them, this node will not tell them"
+        );
+    }
+}
