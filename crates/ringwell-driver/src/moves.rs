@@ -16,6 +16,7 @@ mod newer;
 mod owners;
 mod payload;
 mod take;
+mod versions;
 
 pub use self::error::MoveError;
 pub use self::former::tell_former;

@@ -27,8 +27,8 @@ const EVERY: Duration = Duration::from_secs(1);
 type Former<P> = (KnownNode, <P as Platform>::Net);
 
 /// Tells each node of the previous cluster file that is not in this node's file, or has another
-/// address there. `net` creates a connection. Nodes that do not answer are told later, if they
-/// answer within the longest lifetime. Runs before this node serves.
+/// address there. `net` creates a connection. If a node does not answer, the attempt is repeated
+/// until the longest lifetime has passed. Runs before this node serves.
 pub async fn tell_former<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -133,7 +133,7 @@ fn owners_for(node: &Node, known: &KnownNode) -> Option<Owners> {
     Some(node.owners()?.without(is_lost))
 }
 
-/// Records the nodes of this node's cluster file, and those that must still be told.
+/// Records the nodes of this node's cluster file, and those in `left`, which have not answered yet.
 async fn record<P: Platform>(platform: &P, node: &Node, left: &[Former<P>]) {
     let Some(membership) = &node.membership else { return };
     let known = |node: &ClusterNode| KnownNode {

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use ringwell_directory::Owners;
 
-use super::newer;
 use super::owners::use_owners;
 use super::payload::OwnersCopy;
+use super::versions::shards_elsewhere;
 use crate::Path;
 use crate::arrivals;
 use crate::canary::{Bug, planted};
@@ -94,7 +94,7 @@ pub async fn learn_from<P: Platform>(
     let answer = platform.within(patience, answer).await?.ok()?.ok()?;
     let received = serde_json::from_slice::<OwnersCopy>(&answer).ok()?;
     node.settle_stale(&received.held);
-    let elsewhere = newer::shards_elsewhere(platform, node, peers, (shard, &received)).await;
+    let elsewhere = shards_elsewhere(platform, node, peers, (shard, &received)).await;
     let learnt = learn_without(platform, node, peers, (received, elsewhere)).await;
     Some(learnt.has_learnt)
 }
