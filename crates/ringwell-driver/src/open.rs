@@ -105,13 +105,13 @@ pub struct Begun<F: Files> {
 
 impl<F: Files> Begun<F> {
     /// Records the facts that must be durable before the first answer: the boot, the name of the
-    /// data directory with its `journals`, the periods for which answered allocations may be
-    /// `missing`, and the buckets of `dropped` shards, with the time until which they had them.
+    /// data directory with its `journals`, and the periods for which answered allocations may be
+    /// `missing`.
     fn note(
         &mut self,
         start: &Start<'_, F>,
         mut journals: BTreeMap<u16, WrittenJournal>,
-        (missing, dropped): (&[(Millis, Millis)], Option<(Millis, BTreeSet<u16>)>),
+        missing: &Gaps,
     ) -> Result<(), FileError> {
         let Start { files, settings: Settings { data, durability, .. }, has_log, .. } = *start;
         if !has_log {
@@ -131,13 +131,8 @@ impl<F: Files> Begun<F> {
         self.facts.overflow_periods = OverflowPeriods::read(files, data, start.reading.wall)?;
         // Another machine may have detected that allocations are missing.
         self.facts.gaps.merge(start.noted_gaps);
-        for (from, until) in missing {
-            self.facts.gaps.add(*from, *until);
-        }
-        if let Some((until, buckets)) = &dropped {
-            self.facts.gaps.add_of(*until, buckets.clone());
-        }
-        if !missing.is_empty() || dropped.is_some() {
+        self.facts.gaps.merge(missing);
+        if *missing != Gaps::default() {
             self.facts.gaps.write(files, data)?;
         }
         if is_recorded {
@@ -235,8 +230,6 @@ pub fn begin<F: Files>(
     let dropped = served_owners.as_ref().zip(own).filter(|_| !start.has_log);
     let shards = directory.placement().shards();
     let dropped = dropped.map(|(was, own)| dropped::buckets(was, shards, own, start.on_disk));
-    let dropped = dropped.filter(|buckets| !buckets.is_empty());
-    let dropped = dropped.map(|buckets| (clocks.wall(now), buckets));
     // With durability `memory`, the holds of earlier lists are lost, so every list counts as new.
     let served = served.filter(|_| has_files);
     let served_lists = served.as_ref().and_then(|served| served.lists.clone());
@@ -258,7 +251,10 @@ pub fn begin<F: Files>(
     // for their own lifetimes, which may be longer than all lifetimes known now.
     new.extend(doubtful.iter().flat_map(|shard| placement.buckets_of(*shard)));
     let journals = reads.iter().filter_map(Read::written).collect();
-    let missing = missing(&reads, copied, (recorded_until, clocks.wall(now)));
+    let mut missing = missing(&reads, copied, (recorded_until, clocks.wall(now)));
+    if let Some(buckets) = dropped.filter(|buckets| !buckets.is_empty()) {
+        missing.add_of(clocks.wall(now), buckets);
+    }
     let opened = reads.into_iter().filter(|read| start.only.is_none_or(|it| it == read.shard));
     let shards = opened.map(|read| open(read, now)).collect::<Result<Vec<_>, _>>()?;
     let is_new = member.is_some() && !new.is_empty();
@@ -279,7 +275,7 @@ pub fn begin<F: Files>(
     let mut begun = Begun { shards, clocks, facts, copied, held: Vec::new() };
     if has_files {
         begun.facts.recorded_until = recorded_until;
-        begun.note(start, journals, (&missing, dropped))?;
+        begun.note(start, journals, &missing)?;
     }
     let ahead = begun.shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
     let new = hold::New { buckets: new, at_least: earlier };
@@ -317,11 +313,7 @@ fn unsettled(
 
 /// Returns the periods for which answered allocations may be missing from the journals. `newest` is
 /// the period that ends with this startup.
-fn missing<F: Files>(
-    reads: &[Read<F>],
-    copied: Option<Copied>,
-    newest: (Millis, Millis),
-) -> Vec<(Millis, Millis)> {
+fn missing<F: Files>(reads: &[Read<F>], copied: Option<Copied>, newest: (Millis, Millis)) -> Gaps {
     let oldest = reads.iter().filter_map(|read| read.unknown_before).max();
     let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
     // If a journal is gone, allocations from any time before this startup may be missing.
@@ -334,7 +326,11 @@ fn missing<F: Files>(
     };
     let newest = if is_gone { (Millis::ZERO, newest.1) } else { newest };
     let oldest = oldest.map(|until| (Millis::ZERO, until));
-    oldest.into_iter().chain(is_in_doubt.then_some(newest)).collect()
+    let mut gaps = Gaps::default();
+    for (from, until) in oldest.into_iter().chain(is_in_doubt.then_some(newest)) {
+        gaps.add(from, until);
+    }
+    gaps
 }
 
 /// Records the longest lifetimes in the current list of pools and in earlier lists. Returns these

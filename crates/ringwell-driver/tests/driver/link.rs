@@ -148,7 +148,7 @@ struct Joined {
     wire: Wire,
     b: Rc<Shard<Wired>>,
     pools: Vec<PoolId>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// Returns a pool whose numbers have a country code other than 1.
@@ -183,7 +183,7 @@ fn joined(platform: &Wired) -> Joined {
     let b = shard(platform, &b);
     *wire.to.borrow_mut() = Some(Rc::clone(&b));
     let pools = b.node.directory().pools_of(1).map(|pool| pool.id()).collect();
-    Joined { platform: platform.clone(), peers, link, wire, b, pools, _folder: folder }
+    Joined { platform: platform.clone(), peers, link, wire, b, pools, folder }
 }
 
 fn pools() -> Vec<RingPool> {
@@ -486,7 +486,7 @@ pub fn a_node_that_a_newer_file_omits_is_told_at_its_former_address() {
     let platform = Wired::default();
     let joined = joined(&platform);
     platform.0.run(async {
-        let (data, b) = (joined._folder.path().join("a"), &joined.b);
+        let (data, b) = (joined.folder.path().join("a"), &joined.b);
         std::fs::create_dir_all(&data).unwrap();
         let node = |name: &str, port: u16, shards: &str| {
             format!(
@@ -496,7 +496,7 @@ pub fn a_node_that_a_newer_file_omits_is_told_at_its_former_address() {
             )
         };
         let start = |version: u64, nodes: String| {
-            let file = joined._folder.path().join("newer.toml");
+            let file = joined.folder.path().join("newer.toml");
             let text = format!("version = {version}\nsecret = \"a-secret-of-the-tests\"\n{nodes}");
             write_whole(&OsFiles, &file, text.as_bytes()).unwrap();
             let cluster = Cluster::load(&file).unwrap();

@@ -137,10 +137,10 @@ impl Pair {
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("cluster.toml");
-        let side = |of: &str, name: &str| {
+        let side = |of: &str, name: &str, pools: Vec<RingPool>| {
             write_whole(&OsFiles, &file, of.as_bytes()).unwrap();
             let cluster = Cluster::load(&file).unwrap();
-            let directory = Directory::new(1, pools.clone(), cluster.shards()).unwrap();
+            let directory = Directory::new(1, pools, cluster.shards()).unwrap();
             let own = &*cluster.node(name).unwrap().1.shards;
             let data = folder.path().join(name);
             std::fs::create_dir(&data).unwrap();
@@ -148,8 +148,8 @@ impl Pair {
             let platform = &Virtual(platform.0.clone(), Rc::default());
             side(platform, &node(&cluster, own, &data, name, &directory, &begun), own)
         };
-        let (a, to_b) = side(of_a, "a");
-        let (b, to_a) = side(CLUSTER, "b");
+        let (a, to_b) = side(of_a, "a", pools.clone());
+        let (b, to_a) = side(CLUSTER, "b", pools);
         let links = || Rc::new(Cell::new(Links::Up));
         let (a_to_b, b_to_a, sent) = (links(), links(), Rc::default());
         for (queues, to, links, sent) in
