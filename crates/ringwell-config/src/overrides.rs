@@ -28,16 +28,22 @@ pub const VARIABLES: [&str; 8] = [
     "RINGWELL_LOG_LEVEL",
 ];
 
-/// The variable in [`VARIABLES`] that was probably meant by the unknown name `name`.
+/// The variables that replace flags of `ringwell serve`, and override no setting.
+const OF_FLAGS: [&str; 3] = ["RINGWELL_CONFIG", "RINGWELL_CLUSTER", "RINGWELL_NODE"];
+
+/// The server's variable that was probably meant by the unknown name `name`.
 #[must_use]
 pub fn meant(name: &str) -> Option<&'static str> {
-    let others = ["CONFIG", "CLUSTER", "NODE", "TOKEN", "WEBHOOK_SECRET"];
     let ours = name.strip_prefix("RINGWELL_")?;
-    if others.contains(&ours) || VARIABLES.contains(&name) {
+    let all = || VARIABLES.into_iter().chain(OF_FLAGS);
+    // Variables of other commands.
+    if ["TOKEN", "WEBHOOK_SECRET"].contains(&ours) || all().any(|known| known == name) {
         return None;
     }
     let distance = |known: &&str| strsim::osa_distance(known, name);
-    VARIABLES.into_iter().min_by_key(distance).filter(|known| distance(known) <= 2)
+    // Among names of four letters, two differences make another word.
+    let slips_max = |known: &str| if known.len() > "RINGWELL_DATA".len() { 2 } else { 1 };
+    all().min_by_key(distance).filter(|known| distance(known) <= slips_max(known))
 }
 
 /// Settings that override those in the configuration file. If a field is `None`, the file's setting

@@ -169,10 +169,17 @@ fn slips_in_the_names_of_variables_are_found() {
     assert_eq!(meant("RINGWELL_SHARD"), Some("RINGWELL_SHARDS"));
     assert_eq!(meant("RINGWELL_LOGLEVEL"), Some("RINGWELL_LOG_LEVEL"));
     assert_eq!(meant("RINGWELL_DTAA"), Some("RINGWELL_DATA"));
+    for name in ["RINGWELL_CLUSTR", "RINGWELL_CLUSTERS", "RINGWELL_CLUSTER_"] {
+        assert_eq!(meant(name), Some("RINGWELL_CLUSTER"), "{name}");
+    }
+    for name in ["RINGWELL_NOD", "RINGWELL_NODES"] {
+        assert_eq!(meant(name), Some("RINGWELL_NODE"), "{name}");
+    }
+    assert_eq!(meant("RINGWELL_CONFG"), Some("RINGWELL_CONFIG"));
     // Variables that are valid, or that belong to other commands, to Kubernetes or to other
     // programs.
     let others = ["RINGWELL_SHARDS", "RINGWELL_NODE", "RINGWELL_TOKEN", "RINGWELL_PORT"];
-    for other in others.into_iter().chain(["RINGWELL_SERVICE_HOST", "SHARDS"]) {
+    for other in others.into_iter().chain(["RINGWELL_SERVICE_HOST", "SHARDS", "RINGWELL_HOME"]) {
         assert_eq!(meant(other), None, "{other}");
     }
 }
