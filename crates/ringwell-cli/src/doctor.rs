@@ -19,7 +19,9 @@ use std::time::{Duration, SystemTime};
 
 use hyper::Method;
 use hyper::body::Bytes;
-use ringwell_config::{Config, Durability, Listen, Overrides, load, parse_shards, secret_files};
+use ringwell_config::{
+    Cluster, Config, Durability, Listen, Overrides, load, parse_shards, secret_files,
+};
 use ringwell_directory::Directory;
 use ringwell_node::disk::{self, LockError};
 use ringwell_node::warn_of_validity;
@@ -44,7 +46,8 @@ pub(crate) const HELP: &str = "\
 Checks this machine (processor, memory, clock, limits and disk) and the configuration (faults, \
 data directory, ports, databases and permissions of secrets). Without --config or \
 RINGWELL_CONFIG, it checks /etc/ringwell/ringwell.toml if that file exists. If the server is \
-started with --data, --listen, --shards or --durability, pass the same flags to this command.
+started with --data, --listen, --shards, --durability or --cluster, pass the same flags to this \
+command.
 
 Exit codes: 0: fit to serve, perhaps with notes; 1: something must be fixed first.
 
@@ -94,6 +97,9 @@ pub(crate) struct Args {
     /// Where an allocation is stored before the answer is sent, as for `serve`
     #[arg(long, value_name = "WHERE", value_parser = durability())]
     durability: Option<Durability>,
+    /// The cluster file, as for `serve`
+    #[arg(long, value_name = "FILE", env = "RINGWELL_CLUSTER")]
+    cluster: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -153,14 +159,14 @@ fn engine(path: Option<&Path>, flags: Overrides, findings: &mut Findings) {
 fn all(path: Option<PathBuf>, args: &Args, findings: &mut Findings) {
     machine(findings);
     if let Some(path) = path {
-        return configuration(&path, args.overrides(), findings);
+        return configuration(&path, args, findings);
     }
     findings.note("config", "no configuration was found: use --config FILE");
     let mut config = Config::new(args.data.clone().unwrap_or_default(), cores());
     config.shards = args.shards.unwrap_or(config.shards);
     config.durability = args.durability.unwrap_or(config.durability);
     config.listen.clone_from(&args.listen);
-    unfit(&config, findings);
+    unfit(&config, args.cluster.is_some(), findings);
     if args.data.is_some() {
         data_directory(&config, findings);
     }
@@ -260,8 +266,8 @@ fn loaded(path: &Path, flags: Overrides, findings: &mut Findings) -> Option<(Con
     }
 }
 
-fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
-    let Some((config, directory)) = loaded(path, flags, findings) else { return };
+fn configuration(path: &Path, args: &Args, findings: &mut Findings) {
+    let Some((config, directory)) = loaded(path, args.overrides(), findings) else { return };
     let in_database = InDatabase::read(&config);
     let pools = pools_of(&config, &directory, &in_database);
     findings.ok("config", format!("{}: no faults; {pools}", path.display()));
@@ -293,7 +299,12 @@ fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
         findings.note("tls", warning);
     }
     secrets(path, findings);
-    unfit(&config, findings);
+    let of_service = variables_of_service(path).remove("RINGWELL_CLUSTER").map(PathBuf::from);
+    let cluster = args.cluster.clone().or(of_service);
+    for fault in cluster.iter().filter_map(|path| Cluster::load(path).err()).flatten() {
+        findings.bad("cluster", fault.to_string());
+    }
+    unfit(&config, cluster.is_some(), findings);
     descriptors(&config, findings);
     data_directory(&config, findings);
     journal::servers(&config, findings);
@@ -330,8 +341,8 @@ fn secrets(path: &Path, findings: &mut Findings) {
 }
 
 /// Runs the checks that `serve` runs at startup.
-fn unfit(config: &Config, findings: &mut Findings) {
-    for fault in ringwell_node::unfit(config) {
+fn unfit(config: &Config, has_cluster: bool, findings: &mut Findings) {
+    for fault in ringwell_node::unfit(config, has_cluster) {
         findings.bad("start", fault.to_string());
     }
 }
@@ -385,6 +396,7 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     }
     if config.journal.replicated.is_none() && can_be_read {
         replaced_journal(data, findings);
+        unnamed_journals(data, findings);
     }
     space(config, place, findings);
     match disk::probe(place) {
@@ -516,5 +528,21 @@ fn is_free(address: &Listen) -> bool {
     match address {
         Listen::Tcp { host, port } => TcpListener::bind((host.as_str(), *port)).is_ok(),
         Listen::Unix(path) => std::os::unix::net::UnixStream::connect(path).is_err(),
+    }
+}
+
+fn unnamed_journals(data: &Path, findings: &mut Findings) {
+    // An error was reported with the replaced journals.
+    for shard in disk::unnamed_journals(data).unwrap_or_default() {
+        let journal = data.join("journal").join(shard.to_string());
+        findings.note(
+            "data",
+            format!(
+                "{} is not a journal that this data directory wrote: move it away before the next \
+                 start if it belongs to another installation. Otherwise, look-ups may name that \
+                 installation's visitors",
+                journal.display()
+            ),
+        );
     }
 }

@@ -21,7 +21,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail, ensure};
 use ringwell_config::Database;
 use ringwell_core::Millis;
-use ringwell_node::disk::{OsFiles, RESTORING, ReadLock, create_directory, read_lifetimes};
+use ringwell_node::disk::{
+    OsFiles, RESTORING, ReadLock, ServedMap, create_directory, read_lifetimes,
+};
 
 use crate::backup::{DATABASES, Sources, sources, verify_copy};
 use crate::database_lock::claim;
@@ -126,6 +128,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
          pools that still hand out only overflow numbers",
         hold(copy)
     ));
+    if ServedMap::path(data).exists() {
+        print_line(
+            "The copy belongs to a node of a cluster: start the server with --cluster and --node, \
+             as before",
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 

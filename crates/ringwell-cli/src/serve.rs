@@ -64,10 +64,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     check_variables()?;
     let (signals, flags) = (handle_signals(args.check)?, args.server.overrides(args.data));
-    let (mut config, mut directory) = match read(&args.config, flags.clone()) {
-        Ok(loaded) => loaded,
-        Err(code) => return Ok(code),
-    };
+    let (mut config, mut directory) =
+        match read(&args.config, flags.clone(), args.cluster.is_some()) {
+            Ok(loaded) => loaded,
+            Err(code) => return Ok(code),
+        };
     check_engine(&config)?;
     database_lock::refuse_one_file(&config)?;
     let place = args.cluster.as_deref().zip(args.node.as_deref());
@@ -177,8 +178,8 @@ fn open_database(
 
 /// If this machine cannot run a server with this configuration, prints the reasons and returns the
 /// exit code.
-fn refuse_unfit(config: &Config) -> Option<ExitCode> {
-    let unfit = ringwell_node::unfit(config);
+fn refuse_unfit(config: &Config, has_cluster: bool) -> Option<ExitCode> {
+    let unfit = ringwell_node::unfit(config, has_cluster);
     for fault in &unfit {
         print_error(fault);
     }
@@ -425,10 +426,10 @@ pub(crate) fn with_calls(routes: Routes, calls: Option<Arc<Running>>) -> Routes 
 
 /// Reads the configuration at `path`, and checks that this machine can run a server with it. If
 /// there are faults, prints them and returns the exit code.
-fn read(path: &Path, flags: Overrides) -> Result<(Config, Directory), ExitCode> {
+fn read(path: &Path, flags: Overrides, has_cluster: bool) -> Result<(Config, Directory), ExitCode> {
     let loaded =
         load(path, variable, flags, cores()).map_err(|faults| show_of_file(&faults, path))?;
-    refuse_unfit(&loaded.0).map_or(Ok(loaded), Err)
+    refuse_unfit(&loaded.0, has_cluster).map_or(Ok(loaded), Err)
 }
 
 /// Joins the cluster described by the file at `path`, as the node `name`. If there are faults,

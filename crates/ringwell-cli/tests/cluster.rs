@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
+#[path = "cluster/alone.rs"]
+mod alone;
 #[path = "cluster/clocks.rs"]
 mod clocks;
 #[path = "support/collector.rs"]

@@ -9,6 +9,8 @@ mod data;
 mod disk_use;
 #[path = "restart/history.rs"]
 mod history;
+#[path = "restart/memory.rs"]
+mod memory;
 mod support;
 
 use std::net::TcpListener;

@@ -16,6 +16,7 @@
 mod agree;
 mod ask;
 mod beginning;
+mod belongs;
 mod beside;
 mod dropped;
 mod fetch;
@@ -27,6 +28,7 @@ mod read;
 mod unfinished;
 
 pub use agree::{OverflowTaken, agree};
+pub use belongs::{OfCluster, check_alone, unnamed_journals};
 pub use beside::Beside;
 pub use follow::{Followed, follow, placement_name};
 pub use follow_error::FollowError;
@@ -190,6 +192,9 @@ pub enum StartError {
     /// The cluster file is too old.
     #[error(transparent)]
     OldMap(#[from] OldMap),
+    /// There is no cluster file, but the data belongs to a node of a cluster.
+    #[error(transparent)]
+    OfCluster(#[from] OfCluster),
     /// A file could not be used.
     #[error(transparent)]
     File(#[from] FileError),
@@ -205,6 +210,7 @@ pub fn begin<F: Files>(
 ) -> Result<Begun<F>, StartError> {
     let Start { files, settings, directory, .. } = *start;
     let has_files = settings.durability != Durability::Memory;
+    belongs::check(&reads, start)?;
     flush_found_names(files, &settings.data)?;
     let boot = start.reading.boot;
     // Other nodes compare the journals as they were before this process took over the shards. In a

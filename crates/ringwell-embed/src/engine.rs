@@ -90,7 +90,9 @@ impl Embedded {
     pub(crate) fn open_with(options: &[u8], panic_on: Option<Vec<u8>>) -> Result<Self, String> {
         let Options { config, directory } = Options::read(options)?;
         let has_files = config.durability != Durability::Memory;
-        let lock = has_files.then(|| DataLock::acquire(&config.data)).transpose();
+        // With durability `memory`, there may be no data directory, and none is created.
+        let is_locked = has_files || config.data.is_dir();
+        let lock = is_locked.then(|| DataLock::acquire(&config.data)).transpose();
         let lock = lock.map_err(|error| error.to_string())?;
         let settings = Settings::of(&config, &directory);
         let reading = reading();
@@ -268,8 +270,8 @@ fn begin(
     reading: Reading,
     believed: Believed,
 ) -> Result<Begun<OsFiles>, String> {
-    let has_files = settings.durability != Durability::Memory;
-    let on_disk = has_files.then(|| shards_on_disk(&OsFiles, &settings.data)).transpose();
+    let has_data = !settings.data.as_os_str().is_empty();
+    let on_disk = has_data.then(|| shards_on_disk(&OsFiles, &settings.data)).transpose();
     let on_disk = on_disk.map_err(|error| error.to_string())?.unwrap_or_default();
     let read = |shard| {
         let specs = open::specs(directory.pools_of(shard));

@@ -43,3 +43,11 @@ pub fn unreadable_files(data: &Path) -> Vec<String> {
 pub fn replaced_journal(data: &Path) -> Result<Option<u16>, FileError> {
     open::replaced_journal(&OsFiles, data)
 }
+
+/// Returns the shards with journals in `data` that this data directory did not write.
+///
+/// # Errors
+/// [`FileError`]
+pub fn unnamed_journals(data: &Path) -> Result<Vec<u16>, FileError> {
+    open::unnamed_journals(&OsFiles, data)
+}

@@ -58,6 +58,12 @@ pub enum ServeError {
         /// The name of this node.
         node: String,
     },
+    /// A node of a cluster would keep its allocations only in memory.
+    #[error(
+        "a node of a cluster cannot use durability `memory`: after a restart, other nodes would \
+         name earlier visitors for the numbers that it handed out. Use \"disk\" or \"os\""
+    )]
+    MemoryInCluster,
     /// The files in the data directory contradict the pools or the cluster file, or cannot be used.
     #[error(transparent)]
     Start(#[from] StartError),

@@ -7,8 +7,10 @@ use std::sync::Mutex;
 use std::thread;
 
 use ringwell_config::{Config, Durability};
+use ringwell_driver::open::{StartError, check_alone};
 
 use crate::ServeError;
+use crate::disk::OsFiles;
 use crate::listen::Listeners;
 use crate::secure;
 
@@ -21,11 +23,17 @@ const THREADS_PER_SHARD: usize = 4;
 const OTHER_THREADS: usize = 8;
 
 /// Returns the reasons why this machine cannot serve this configuration, each with its remedy.
+/// `has_cluster` is whether the process gets a cluster file.
 #[must_use]
-pub fn unfit(config: &Config) -> Vec<ServeError> {
+pub fn unfit(config: &Config, has_cluster: bool) -> Vec<ServeError> {
     let mut all = Vec::new();
     if config.durability != Durability::Memory {
         all.extend(data_directory(config).err());
+    } else if has_cluster {
+        all.push(ServeError::MemoryInCluster);
+    }
+    if !has_cluster {
+        all.extend(alone(config).err());
     }
     all.extend(config.tls.as_ref().and_then(|tls| secure::check(tls).err()));
     let has_management = config.database.is_some() || config.management.dashboard;
@@ -35,6 +43,15 @@ pub fn unfit(config: &Config) -> Vec<ServeError> {
     all.extend(addresses.filter_map(|address| Listeners::check(address).err()).map(Into::into));
     all.extend(threads(config.shards).err());
     all
+}
+
+/// Checks that the data directory does not belong to a node of a cluster. This cannot be checked
+/// without permission to read it.
+fn alone(config: &Config) -> Result<(), ServeError> {
+    match check_alone(&OsFiles, &config.data) {
+        Err(StartError::File(it)) if it.source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        checked => Ok(checked?),
+    }
 }
 
 /// Checks that the data directory is a directory, or can be created.

@@ -101,8 +101,11 @@ pub fn serve(
     let last_owner =
         shared_logs::prepare(logs, &config, member, &mut settings, directories.check.as_ref())?;
     let _lock = match durability {
-        Durability::Memory => None,
-        Durability::Disk | Durability::Os => Some(LockWatch::begin(&config.data)?),
+        // The directory of a process that stores nothing need not exist, and is not created.
+        Durability::Memory if !config.data.is_dir() => None,
+        Durability::Memory | Durability::Disk | Durability::Os => {
+            Some(LockWatch::begin(&config.data)?)
+        }
     };
     listen::probe(&config, member)?;
     if logs.is_none() {

@@ -140,7 +140,9 @@ fn shards(
                 tracing::warn!(
                     data = %settings.data.display(),
                     "with durability `memory`, the existing journal is ignored: numbers that are \
-                        still locked out may be handed out again"
+                        still locked out may be handed out again. After the next start with \
+                        another durability, all pools answer with overflow numbers for the \
+                        longest lifetime"
                 );
             }
             Ok(own)

@@ -16,6 +16,8 @@ pub(crate) const BACKUP_LIST: &str = "backup.json";
 pub(super) struct ShardFiles {
     pub(super) directory: PathBuf,
     pub(super) shard: u32,
+    /// The shard whose journal a server expects in this directory, if it is in a data directory.
+    pub(super) expected: Option<u32>,
     pub(super) segments: SegmentFiles,
 }
 
@@ -28,10 +30,11 @@ pub(super) fn shards_in(path: &Path) -> anyhow::Result<Vec<ShardFiles>> {
             directories = numbered_directories(&parent)?;
         }
     }
-    if directories.is_empty() {
+    let is_in_data = !directories.is_empty();
+    if !is_in_data {
         directories.push(path.to_owned());
     }
-    let shards: Vec<_> = directories.iter().map(|directory| shard(directory)).collect();
+    let shards: Vec<_> = directories.iter().map(|it| shard(it, is_in_data)).collect();
     let mut found: Vec<ShardFiles> =
         shards.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect();
     if found.is_empty() {
@@ -60,7 +63,7 @@ fn numbered_directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 /// Finds a shard's files. Returns `None` if the directory has no segments. The shard's number is
 /// read from the first segment, because the directory may be a renamed copy.
-fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
+fn shard(directory: &Path, is_in_data: bool) -> anyhow::Result<Option<ShardFiles>> {
     let segments = SegmentFiles::new(OsFiles, directory.to_owned());
     let Some(first) = segments.list()?.into_iter().min_by_key(|file| file.segno) else {
         let has_snapshots = !list_snapshots(&OsFiles, directory)?.is_empty();
@@ -73,13 +76,15 @@ fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
     };
     let mut block = [0; SEGMENT_HEADER_BYTES];
     let got = segments.read_at(first.segno, 0, &mut block)?;
-    let name = || directory.file_name()?.to_str()?.parse().ok();
+    let name: Option<u32> =
+        directory.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
     let shard = SegmentHeader::decode(&block[..got]).map_or_else(
         // A damaged header is ignored here, and reported when the segment is read later.
-        |_| name().unwrap_or(0),
+        |_| name.unwrap_or(0),
         |header| header.shard,
     );
-    Ok(Some(ShardFiles { directory: directory.to_owned(), shard, segments }))
+    let expected = name.filter(|_| is_in_data);
+    Ok(Some(ShardFiles { directory: directory.to_owned(), shard, expected, segments }))
 }
 
 /// Formats a time for people: in UTC, or as milliseconds if the time is outside the calendar's

@@ -62,6 +62,15 @@ struct Whole {
 fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
     writeln!(out, "shard {} in {}", files.shard, files.directory.display())?;
     let mut sound = true;
+    if let Some(expected) = files.expected.filter(|expected| *expected != files.shard) {
+        sound = false;
+        writeln!(
+            out,
+            "  REFUSED: this is the directory of shard {expected}, but the journal in it belongs \
+             to shard {}: move it away",
+            files.shard
+        )?;
+    }
     let mut snapshots = Vec::new();
     for file in list_snapshots(&OsFiles, &files.directory)? {
         match read_whole(&file) {

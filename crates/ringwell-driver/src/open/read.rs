@@ -255,7 +255,7 @@ pub fn shards_on_disk(files: &impl Files, data: &Path) -> Result<Vec<u16>, FileE
 /// The reason why some answered allocations may be missing from the journals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copied {
-    /// The data was restored from a copy.
+    /// The data was restored from a copy, or another process kept its allocations only in memory.
     Restored,
     /// The journal of this shard is missing or is not the one that was last written.
     Replaced(u16),
@@ -340,14 +340,21 @@ fn other_journal(
 /// # Errors
 /// [`FileError`]
 pub fn replaced_journal(files: &impl Files, data: &Path) -> Result<Option<u16>, FileError> {
+    let found = found_journals(files, data)?;
+    Ok(other_journal(files, data, None, &found)?.map(|other| other.shard))
+}
+
+/// Returns the journals in `data`, by the heads of their segments.
+pub(super) fn found_journals(
+    files: &impl Files,
+    data: &Path,
+) -> Result<BTreeMap<u16, FoundJournal>, FileError> {
     let mut found = BTreeMap::new();
     for shard in shards_on_disk(files, data)? {
-        if let Some(journal) = journal_found(files, &data.join("journal").join(shard.to_string()))?
-        {
-            found.insert(shard, journal);
-        }
+        let directory = data.join("journal").join(shard.to_string());
+        found.extend(journal_found(files, &directory)?.map(|journal| (shard, journal)));
     }
-    Ok(other_journal(files, data, None, &found)?.map(|other| other.shard))
+    Ok(found)
 }
 
 /// Logs that the files found at startup are not those that were last written.
@@ -357,9 +364,10 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
         Some(Copied::Restored) => {
             tracing::warn!(
                 %data,
-                "this data directory was restored from a copy: answers sent after the copy was \
-                made are unknown. All pools answer with overflow numbers for the longest lifetime, \
-                then resume by themselves; no action is needed"
+                "this data directory was restored from a copy, or a server with durability \
+                `memory` has used it: answers sent after the copy was made, or by that server, are \
+                unknown. All pools answer with overflow numbers for the longest lifetime, then \
+                resume by themselves; no action is needed"
             );
         }
         Some(Copied::Replaced(shard)) => tracing::error!(

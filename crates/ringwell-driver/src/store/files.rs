@@ -178,7 +178,7 @@ impl FileError {
     }
 
     /// Adds to the message a further failure that this error has caused.
-    pub(super) fn and(self, consequence: &str) -> Self {
+    pub(crate) fn and(self, consequence: &str) -> Self {
         let source = io::Error::new(self.source.kind(), format!("{}; {consequence}", self.source));
         Self { source, ..self }
     }

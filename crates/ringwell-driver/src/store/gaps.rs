@@ -139,10 +139,11 @@ impl Gaps {
 
     /// Corrects the result of a look-up. Another visitor may have received the number in a gap
     /// before `at`, after the lockout in `past` had ended, or after the allocation in `past` had
-    /// been undone. If so, the result records that history is missing. `bucket` is the bucket of the number's pool, if the number is in a pool. Gaps
-    /// that concern all buckets concern the number only if `is_here` is set, which means that this
-    /// shard owns the number or has handed it out. Otherwise, the result contains only the end of
-    /// the gap: this shard may have handed the number out without knowing the number now.
+    /// been undone. If so, the result records that history is missing. `bucket` is the bucket of the
+    /// number's pool, if the number is in a pool. Gaps that concern all buckets concern the number
+    /// only if `is_here` is set, which means that this shard owns the number or has handed it out.
+    /// Otherwise, the result contains only the end of the gap: this shard may have handed the
+    /// number out without knowing the number now.
     #[must_use]
     pub fn judge(&self, past: Past, at: Moment, (bucket, is_here): (Option<u16>, bool)) -> Past {
         let Moment::Wall(Millis(at)) = at else { return past };

@@ -6,7 +6,7 @@
 //! when the bucket arrived.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringwell_directory::{BUCKETS, BucketHolds, Owner, Owners};
 use serde::{Deserialize, Serialize};
@@ -106,13 +106,19 @@ impl ServedMap {
         }
     }
 
+    /// Returns the path of `cluster-map.json` in `data`.
+    #[must_use]
+    pub fn path(data: &Path) -> PathBuf {
+        data.join(FILE)
+    }
+
     /// Reads `cluster-map.json` in `data`. Returns `None` if the directory was never used in a
     /// cluster.
     ///
     /// # Errors
     /// Returns [`FileError`] if the file exists but cannot be read or parsed.
     pub fn read(files: &impl Files, data: &Path) -> Result<Option<Self>, FileError> {
-        read_json(files, &data.join(FILE))
+        read_json(files, &Self::path(data))
     }
 
     /// Writes `cluster-map.json` durably.

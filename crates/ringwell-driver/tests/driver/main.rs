@@ -9,6 +9,7 @@
 mod appends;
 mod arrivals;
 mod batch;
+mod belongs;
 #[cfg(canary)]
 mod bugs;
 mod changes;

@@ -19,21 +19,21 @@ use ringwell_engine::{Ask, Engine, Outcome, Reading, Recorded, Refusal, RowKey, 
 use ringwell_os::OsFiles;
 use tempfile::TempDir;
 
-const START: Millis = Millis(1_700_000_000_000);
-const LIFETIME: Millis = Millis(60_000);
+pub(crate) const START: Millis = Millis(1_700_000_000_000);
+pub(crate) const LIFETIME: Millis = Millis(60_000);
 const POOLS: u32 = 40;
 
 /// The results of handing out one number from each pool.
-type Given = Vec<(PoolId, Result<PromoNumber, Outcome>)>;
+pub(crate) type Given = Vec<(PoolId, Result<PromoNumber, Outcome>)>;
 
 /// A data directory.
-struct Data {
+pub(crate) struct Data {
     _folder: TempDir,
-    settings: Settings,
+    pub(crate) settings: Settings,
 }
 
 impl Data {
-    fn new(durability: Durability) -> Self {
+    pub(crate) fn new(durability: Durability) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(folder.path().join("data"), durability);
         settings.segment_bytes = 1 << 20;
@@ -41,7 +41,7 @@ impl Data {
         Self { _folder: folder, settings }
     }
 
-    fn start_as(
+    pub(crate) fn start_as(
         &self,
         directory: &Directory,
         reading: Reading,
@@ -81,7 +81,7 @@ impl Data {
         open::begin(reads.collect(), &start)
     }
 
-    fn start(&self, directory: &Directory, since: Millis) -> Begun<OsFiles> {
+    pub(crate) fn start(&self, directory: &Directory, since: Millis) -> Begun<OsFiles> {
         self.start_as(directory, reading(since), None).unwrap()
     }
 
@@ -95,21 +95,26 @@ fn believed(boot: u64) -> Believed {
 }
 
 /// Returns the clocks of a machine at the time `since` after [`START`].
-fn reading(since: Millis) -> Reading {
+pub(crate) fn reading(since: Millis) -> Reading {
     Reading { boot: 1, since_boot: Millis(1_000_000) + since, wall: START + since }
 }
 
-fn now(begun: &Begun<OsFiles>, since: Millis) -> Millis {
+pub(crate) fn now(begun: &Begun<OsFiles>, since: Millis) -> Millis {
     begun.clocks.shard(reading(since).since_boot)
 }
 
-fn directory(shards: u16, lifetime: Millis) -> Directory {
+pub(crate) fn directory(shards: u16, lifetime: Millis) -> Directory {
     Directory::new(1, demo_pools(POOLS, 3, lifetime).unwrap(), shards).unwrap()
 }
 
 /// Asks for a number from each pool, and stores the answers. The batch is repeatable: a second
 /// invocation with the same `batch` repeats the first.
-fn hand_out(begun: &mut Begun<OsFiles>, directory: &Directory, at: Millis, batch: u8) -> Given {
+pub(crate) fn hand_out(
+    begun: &mut Begun<OsFiles>,
+    directory: &Directory,
+    at: Millis,
+    batch: u8,
+) -> Given {
     let clocks = begun.clocks;
     let mut given = Vec::new();
     for shard in &mut begun.shards {
@@ -341,7 +346,7 @@ fn starts_that_end_before_they_serve_leave_the_journal_that_was_written_last() {
     }
 }
 
-fn copy_files(from: &Path, to: &Path) {
+pub(crate) fn copy_files(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for file in std::fs::read_dir(from).unwrap() {
         let file = file.unwrap();
@@ -422,7 +427,11 @@ fn a_number_that_a_visitor_holds_does_not_become_an_overflow_number() {
 }
 
 /// Returns a map with these buckets of the node's shard and these holds.
-fn map(version: u64, buckets: impl IntoIterator<Item = u16>, holds: BucketHolds) -> ServedMap {
+pub(crate) fn map(
+    version: u64,
+    buckets: impl IntoIterator<Item = u16>,
+    holds: BucketHolds,
+) -> ServedMap {
     ServedMap {
         version,
         buckets: buckets.into_iter().collect(),

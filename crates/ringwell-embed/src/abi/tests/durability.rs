@@ -41,6 +41,34 @@ fn open_data_is_refused_to_another_engine() {
 }
 
 #[test]
+fn an_engine_in_memory_locks_and_marks_data_that_is_there() {
+    let data = tempfile::tempdir().unwrap();
+    let [on_disk, memory] = ["os", "memory"].map(|it| options(data.path(), it, 9));
+    let engine = Opened::new(&on_disk);
+    engine.numbers(1);
+    let (status, _, text) = open(memory.as_bytes());
+    assert_eq!(status, NOT_OPENED);
+    assert!(text.contains("in use by process"), "{text}");
+    drop(engine);
+    drop(Opened::new(&memory));
+    assert!(data.path().join("RESTORED").exists());
+    // All pools are held.
+    assert_eq!(Opened::new(&on_disk).numbers(1), ["over"]);
+    let missing = data.path().join("missing");
+    drop(Opened::new(&options(&missing, "memory", 9)));
+    assert!(!missing.exists());
+}
+
+#[test]
+fn data_of_a_cluster_s_node_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    fs::write(data.path().join("cluster-map.json"), r#"{"version":1,"buckets":[0]}"#).unwrap();
+    let (status, _, text) = open(options(data.path(), "os", 9).as_bytes());
+    assert_eq!(status, NOT_OPENED);
+    assert!(text.contains("belongs to a node of a cluster"), "{text}");
+}
+
+#[test]
 fn a_damaged_journal_is_refused_and_not_changed() {
     let data = tempfile::tempdir().unwrap();
     let options = options(data.path(), "os", 99);
