@@ -489,9 +489,9 @@ fn small_mistakes_are_named() {
     if !cfg!(feature = "nats") {
         let config = text(&site.config());
         let settings = fs::read_to_string(&config).unwrap();
-        let engine = "\n[journal]\nengine = \"nats\"\nservers = [\"nats://127.0.0.1:4222\"]\n\
-            monitor = [\"http://127.0.0.1:8222\"]\n";
-        fs::write(&config, settings + engine).unwrap();
+        let engine = "journal.engine = \"nats\"\njournal.servers = [\"nats://127.0.0.1:4222\"]\n\
+            journal.monitor = [\"http://127.0.0.1:8222\"]\n";
+        fs::write(&config, engine.to_owned() + &settings).unwrap();
         let output = site.serve(&["--check"]).output().unwrap();
         assert!(!output.status.success(), "{}", stdout(&output));
         assert!(stderr(&output).contains("require the feature `nats`"), "{}", stderr(&output));

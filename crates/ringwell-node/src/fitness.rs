@@ -32,7 +32,7 @@ pub fn unfit(config: &Config, has_cluster: bool) -> Vec<ServeError> {
     } else if has_cluster {
         all.push(ServeError::MemoryInCluster);
     }
-    if !has_cluster {
+    if !has_cluster && config.data.is_dir() {
         all.extend(alone(config).err());
     }
     all.extend(config.tls.as_ref().and_then(|tls| secure::check(tls).err()));

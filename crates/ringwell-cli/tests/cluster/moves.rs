@@ -346,7 +346,8 @@ fn invalid_moves_are_refused_and_change_nothing() {
     let answer = drain(&mut client, 0);
     assert!(answer.status == 409 && answer.body.contains("Nothing has moved"), "{}", answer.body);
     assert_eq!(shards(&mut client)["moves"], 0);
-    let alone = Server::start(cluster.sites[1].serve(&[]));
+    let data = cluster.path("alone");
+    let alone = Server::start(cluster.sites[1].serve(&["--data", data.to_str().unwrap()]));
     let answer = move_buckets(&mut alone.client(), "0", 0);
     assert!(answer.body.contains("node of a cluster"), "{}", answer.body);
 }
