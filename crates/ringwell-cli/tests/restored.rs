@@ -513,8 +513,8 @@ fn a_hold_for_lost_answers_outlasts_lifetimes_from_before_they_were_shortened() 
     }
 }
 
-/// All lockouts from before the copy was made have ended, so attribution is uncertain only for
-/// calls between the copy and the restart.
+/// All lockouts from before the copy was made have ended. Attribution is uncertain for calls between
+/// the copy and the restart, and from just before the copy.
 #[test]
 fn a_call_during_the_missing_part_of_a_copy_is_not_attributed_to_an_earlier_visitor() {
     let short = Duration::from_millis(300);
@@ -543,7 +543,8 @@ fn a_call_during_the_missing_part_of_a_copy_is_not_attributed_to_an_earlier_visi
             assert_eq!(outcome(number, at), "not_kept", "{arguments:?}");
             assert_eq!(outcome(number, now_ms()), "not_kept", "{arguments:?}");
         }
-        assert_eq!(outcome(before.number, began), "allocated", "{arguments:?}");
+        // This allocation is so recent that it may have been undone in the missing part.
+        assert_eq!(outcome(before.number, began), "not_kept", "{arguments:?}");
         server.stop();
     }
     // Numbers that are handed out from now on can be attributed again.
