@@ -28,7 +28,7 @@ mod read;
 mod unfinished;
 
 pub use agree::{OverflowTaken, agree};
-pub use belongs::{OfCluster, check_alone, unnamed_journals};
+pub use belongs::{OfCluster, of_cluster, unnamed_journals};
 pub use beside::Beside;
 pub use follow::{Followed, follow, placement_name};
 pub use follow_error::FollowError;
@@ -210,7 +210,7 @@ pub fn begin<F: Files>(
 ) -> Result<Begun<F>, StartError> {
     let Start { files, settings, directory, .. } = *start;
     let has_files = settings.durability != Durability::Memory;
-    belongs::check(&reads, start)?;
+    check(&reads, start)?;
     flush_found_names(files, &settings.data)?;
     let boot = start.reading.boot;
     // Other nodes compare the journals as they were before this process took over the shards. In a
@@ -288,6 +288,21 @@ pub fn begin<F: Files>(
     begun.facts.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
     hold_shards(&mut begun, directory, &doubtful, now);
     Ok(begun)
+}
+
+/// Checks that this process may serve the data directory, warns of journals that do not belong
+/// there, and marks the directory if the process will not read it.
+fn check<F: Files>(reads: &[Read<F>], start: &Start<'_, F>) -> Result<(), StartError> {
+    let Start { files, settings, .. } = *start;
+    if start.member.is_none() {
+        of_cluster(files, &settings.data)?.map_or(Ok(()), Err)?;
+    }
+    if settings.durability == Durability::Memory {
+        belongs::mark_unread(files, settings, start.on_disk)?;
+    } else {
+        belongs::warn_of_unnamed(files, settings, reads)?;
+    }
+    Ok(())
 }
 
 /// Holds the pools in held buckets on each shard, and records how many. Shards in `doubtful` are

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use ringwell_config::{Config, Durability};
-use ringwell_driver::open::{StartError, check_alone};
+use ringwell_driver::open::{StartError, of_cluster};
 
 use crate::ServeError;
 use crate::disk::OsFiles;
@@ -48,9 +48,9 @@ pub fn unfit(config: &Config, has_cluster: bool) -> Vec<ServeError> {
 /// Checks that the data directory does not belong to a node of a cluster. This cannot be checked
 /// without permission to read it.
 fn alone(config: &Config) -> Result<(), ServeError> {
-    match check_alone(&OsFiles, &config.data) {
-        Err(StartError::File(it)) if it.source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        checked => Ok(checked?),
+    match of_cluster(&OsFiles, &config.data) {
+        Err(error) if error.source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        checked => checked?.map_or(Ok(()), |error| Err(StartError::from(error).into())),
     }
 }
 

@@ -16,7 +16,9 @@ fn the_data_of_a_node_is_not_served_without_the_cluster() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
     let servers = cluster.start_both();
     cluster.ask(&mut servers[0].client(), "id");
-    servers.into_iter().for_each(|server| drop(server.stop()));
+    for server in servers {
+        server.stop();
+    }
     let site = &cluster.sites[0];
     let file = site.data().join("cluster-map.json");
     let wanted = [file.to_str().unwrap(), "belongs to a node of a cluster", "--cluster", "--node"];
@@ -86,7 +88,9 @@ fn a_cluster_shrinks_to_one_node_that_keeps_all_lockouts_and_its_own_history() {
     let mut given = numbers_of(&first);
     let moved = move_buckets(&mut client, "0-511", 1);
     assert_eq!(moved.status, 200, "{}", moved.body);
-    servers.into_iter().for_each(|server| drop(server.stop()));
+    for server in servers {
+        server.stop();
+    }
     write_alone(&cluster);
     let server = Server::start(cluster.command(1, "alone.toml"));
     let mut client = server.client();
@@ -119,7 +123,9 @@ fn history_from_before_a_move_ends_with_the_node_that_is_gone() {
         sleep(Duration::from_millis(10));
     }
     assert_eq!(move_buckets(&mut client, "0-511", 1).status, 200);
-    servers.into_iter().for_each(|server| drop(server.stop()));
+    for server in servers {
+        server.stop();
+    }
     write_alone(&cluster);
     let server = Server::start(cluster.command(1, "alone.toml"));
     let held = attribution(&mut server.client(), first, at).unwrap();
@@ -133,7 +139,9 @@ fn the_pools_of_a_node_that_is_gone_are_held() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
     let servers = cluster.start_both();
     let first = cluster.ask(&mut servers[0].client(), "first");
-    servers.into_iter().for_each(|server| drop(server.stop()));
+    for server in servers {
+        server.stop();
+    }
     let alone = format!(
         "version = 2\nsecret = \"{SECRET}\"\n[[node]]\nname = \"a\"\nshards = [0]\n\
          link = \"127.0.0.1:{}\"\nlisten = [\"127.0.0.1:8080\"]\n",

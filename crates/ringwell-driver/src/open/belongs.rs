@@ -4,10 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use ringwell_config::Durability;
-
 use super::read::{Read, found_journals};
-use super::{Start, StartError};
 use crate::store::{FileError, Files, Identity, ServedMap, Settings, mark_restored};
 
 /// A data directory of a cluster's node was to be served without the cluster file.
@@ -24,38 +21,26 @@ pub struct OfCluster {
     file: PathBuf,
 }
 
-/// Checks that `data` does not belong to a node of a cluster. If it does, other nodes may have
-/// handed out numbers of any pool, and may still do so.
+/// Returns an error if `data` belongs to a node of a cluster. Other nodes may then have handed out
+/// numbers of any pool, and may still do so. Such data must not be served without the cluster file.
 ///
 /// # Errors
-/// [`StartError`]
-pub fn check_alone(files: &impl Files, data: &Path) -> Result<(), StartError> {
+/// [`FileError`]
+pub fn of_cluster(files: &impl Files, data: &Path) -> Result<Option<OfCluster>, FileError> {
     // With durability `memory`, an embedded engine may have no data directory.
     if data.as_os_str().is_empty() || ServedMap::read(files, data)?.is_none() {
-        return Ok(());
+        return Ok(None);
     }
-    Err(OfCluster { file: ServedMap::path(data) }.into())
-}
-
-/// Checks that this process may serve the data directory, warns of journals that do not belong
-/// there, and marks the directory if the process will not read it.
-///
-/// # Errors
-/// [`StartError`]
-pub(super) fn check<F: Files>(reads: &[Read<F>], start: &Start<'_, F>) -> Result<(), StartError> {
-    let Start { files, settings, on_disk, member, .. } = *start;
-    if member.is_none() {
-        check_alone(files, &settings.data)?;
-    }
-    if settings.durability == Durability::Memory {
-        return Ok(mark_unread(files, settings, on_disk)?);
-    }
-    Ok(warn_of_unnamed(files, settings, reads)?)
+    Ok(Some(OfCluster { file: ServedMap::path(data) }))
 }
 
 /// Marks the journals that exist. They will lack the allocations of this process, which keeps them
 /// only in memory, as if the journals had been restored from a copy.
-fn mark_unread(files: &impl Files, settings: &Settings, on_disk: &[u16]) -> Result<(), FileError> {
+pub(super) fn mark_unread(
+    files: &impl Files,
+    settings: &Settings,
+    on_disk: &[u16],
+) -> Result<(), FileError> {
     if on_disk.is_empty() {
         return Ok(());
     }
@@ -80,7 +65,7 @@ pub fn unnamed_journals(files: &impl Files, data: &Path) -> Result<Vec<u16>, Fil
 
 /// Warns of the journals in `reads` that this data directory did not write. A startup that was
 /// interrupted leaves journals without a group, which are not reported.
-fn warn_of_unnamed<F: Files>(
+pub(super) fn warn_of_unnamed<F: Files>(
     files: &F,
     settings: &Settings,
     reads: &[Read<F>],
