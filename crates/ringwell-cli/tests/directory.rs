@@ -10,6 +10,8 @@ mod doctor;
 mod full_disk;
 #[path = "directory/journals.rs"]
 mod journals;
+#[path = "directory/older_copy.rs"]
+mod older_copy;
 #[path = "../../ringwell-store/tests/rig/mod.rs"]
 mod rig;
 #[path = "directory/stopped.rs"]

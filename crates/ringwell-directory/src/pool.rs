@@ -217,6 +217,12 @@ impl RingPool {
         self.0.tracking.as_ref()
     }
 
+    /// The same pool without its overflow number.
+    #[must_use]
+    pub fn without_overflow(&self) -> Self {
+        Self(PoolFields { overflow: None, ..self.0.clone() })
+    }
+
     /// The part of the pool that its shard needs. Its lockout is the lifetime, which a server
     /// lengthens to allow for inexact clocks.
     #[must_use]

@@ -11,6 +11,7 @@ mod ask;
 mod error;
 mod known;
 mod shard;
+mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub use self::ask::ask;
 pub use self::error::ChangeError;
 pub use self::known::{known, known_apart};
 pub use self::shard::{take, when_there_is_room};
+pub(crate) use self::withheld::{Withheld, begin, warn};
+pub use self::withheld::{apply_in_part, go_on};
 use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::lifetimes;

@@ -11,12 +11,13 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use ringwell_config::{Config, Durability};
-use ringwell_core::Millis;
+use ringwell_core::{Millis, PromoNumber};
 use ringwell_directory::{BucketHolds, Directory, Owner, Owners};
 use ringwell_journal::Noted;
 use ringwell_wire::Limits;
 use tokio::sync::Notify;
 
+use crate::change::{self, Withheld};
 use crate::lifetimes::Lifetimes;
 use crate::lists::Lists;
 use crate::locks::{read, write};
@@ -59,6 +60,8 @@ pub struct Begun {
     pub gaps: Gaps,
     /// The periods in which numbers were overflow numbers.
     pub overflow_periods: OverflowPeriods,
+    /// The overflow numbers that visitors may hold until the given times.
+    pub withheld: Vec<(PromoNumber, Millis)>,
     /// The clock readings that are recorded in the journals of all shards.
     pub noted: Vec<Noted>,
     /// The digests of the lists of pools that are now served.
@@ -109,6 +112,8 @@ pub struct Node {
     /// The periods for which answered allocations may be missing from the journals.
     gaps: RwLock<Gaps>,
     overflow_periods: RwLock<OverflowPeriods>,
+    /// The overflow numbers that visitors may still hold. Changes only while `changes` is locked.
+    withheld: RwLock<Vec<Withheld>>,
     /// The name of the data directory. The name changes if the data directory turns out to be a
     /// copy.
     identity: RwLock<String>,
@@ -164,6 +169,7 @@ impl Node {
     ) -> Self {
         let (owners, begun) = opened;
         let wire_limits = rows::limits(&config);
+        let (directory, withheld) = change::begin(directory, &begun.withheld);
         Self {
             config,
             directory: RwLock::new(Arc::new(directory)),
@@ -172,6 +178,7 @@ impl Node {
             bucket_holds: RwLock::new(begun.holds.clone()),
             gaps: RwLock::new(begun.gaps.clone()),
             overflow_periods: RwLock::new(begun.overflow_periods.clone()),
+            withheld: RwLock::new(withheld),
             identity: RwLock::new(begun.identity.clone()),
             lists: RwLock::new(begun.lists.clone()),
             lifetimes: RwLock::new(begun.lifetimes),
@@ -252,6 +259,23 @@ impl Node {
     /// Replaces the periods that [`Self::overflow_periods`] reads.
     pub fn set_overflow_periods(&self, periods: OverflowPeriods) {
         *write(&self.overflow_periods) = periods;
+    }
+
+    /// Returns the overflow numbers that their pools do not have yet.
+    #[must_use]
+    pub(crate) fn withheld(&self) -> Vec<Withheld> {
+        read(&self.withheld).clone()
+    }
+
+    /// Whether there are such overflow numbers.
+    #[must_use]
+    pub fn withholds(&self) -> bool {
+        !read(&self.withheld).is_empty()
+    }
+
+    /// Replaces the value that [`Self::withheld`] returns.
+    pub(crate) fn set_withheld(&self, withheld: Vec<Withheld>) {
+        *write(&self.withheld) = withheld;
     }
 
     /// Returns the present name of the data directory; empty if no data is stored.

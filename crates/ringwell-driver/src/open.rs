@@ -43,13 +43,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use read::KeptIn;
 use ringwell_config::Durability;
-use ringwell_core::Millis;
+use ringwell_core::{Millis, PromoNumber};
 use ringwell_directory::{Directory, Owner};
 use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
 use ringwell_journal::{Cut, Verdict};
 
 use crate::arrivals;
 use crate::canary::{Bug, planted};
+use crate::change;
 use crate::lifetimes::{self, Lifetimes};
 use crate::lists;
 use crate::node;
@@ -84,6 +85,9 @@ pub struct Start<'a, F> {
     pub last_owner: Option<&'a LastOwner>,
     /// Only in a cluster: the shards of this node, and the version of the cluster file.
     pub member: Option<(&'a [u16], u64)>,
+    /// Whether an overflow number that a visitor holds is withheld from its pools until the lockout
+    /// has ended. Otherwise, the node does not start.
+    pub withholds: bool,
     /// If set, only this shard is opened. It takes over lockouts of the other shards, whose files
     /// stay unchanged.
     pub only: Option<u16>,
@@ -226,8 +230,9 @@ pub fn begin<F: Files>(
     let recorded_until = recorded_until(&reads);
     let noted = reads.iter().flat_map(Read::noted).collect();
     let heard = start.last_owner.filter(|owner| is_last_owner(owner, &reads));
-    let clocks = agree(&mut reads, directory, &start.reading, heard.map(|it| it.recorded))?;
+    let clocks = agree(&mut reads, &start.reading, heard.map(|it| it.recorded));
     let now = clocks.shard(start.reading.since_boot);
+    let withheld = withheld(&reads, start, now)?;
     let doubtful: Vec<u16> =
         reads.iter().filter(|read| read.is_in_doubt).map(|read| read.shard).collect();
     let served =
@@ -275,6 +280,7 @@ pub fn begin<F: Files>(
         stale,
         abandoned,
         boot,
+        withheld,
         unknown_until: if is_new { arrivals::unknown_until(lifetimes, now) } else { Millis::ZERO },
         ..node::Begun::default()
     };
@@ -303,6 +309,25 @@ fn check<F: Files>(reads: &[Read<F>], start: &Start<'_, F>) -> Result<(), StartE
         belongs::warn_of_unnamed(files, settings, reads)?;
     }
     Ok(())
+}
+
+/// Returns the overflow numbers that visitors hold, each with the end of its lockout.
+///
+/// # Errors
+/// [`OverflowTaken`] if they are not to be withheld.
+fn withheld<F: Files>(
+    reads: &[Read<F>],
+    start: &Start<'_, F>,
+    now: Millis,
+) -> Result<Vec<(PromoNumber, Millis)>, OverflowTaken> {
+    let taken = agree::overflow_taken(start.directory, reads, now);
+    if let Some(first) = taken.first().filter(|_| !start.withholds) {
+        return Err(*first);
+    }
+    for OverflowTaken { number, seconds, .. } in &taken {
+        change::warn(*number, &start.directory.overflow_pools(*number), *seconds);
+    }
+    Ok(taken.iter().map(|it| (it.number, it.until)).collect())
 }
 
 /// Holds the pools in held buckets on each shard, and records how many. Shards in `doubtful` are

@@ -289,6 +289,7 @@ fn begin(
         noted_gaps: &Gaps::default(),
         last_owner: None,
         member: None,
+        withholds: false,
         only: Some(SHARD),
     };
     let begun = open::begin(reads, &start).map_err(|error| error.to_string())?;

@@ -31,7 +31,8 @@ pub(crate) async fn take(
     become_next(node, peers, move |before| before.change(put, &removed)).await
 }
 
-/// Replaces the directory of this process with the one that `make` derives from it.
+/// Replaces the directory of this process with the one that `make` derives from it. Pools get an
+/// overflow number that a visitor may hold later, by [`go_on`].
 ///
 /// # Errors
 /// If nothing was changed, returns the reason.
@@ -41,8 +42,17 @@ pub(crate) async fn become_next(
     make: impl FnOnce(&Directory) -> Result<Directory, Vec<Fault>> + Send + 'static,
 ) -> Result<(), String> {
     let _one = node.changes.lock().await;
-    let taken = change::apply(&Tokio, node, peers, make).await;
-    taken.map(drop).map_err(|error| error.to_string())
+    let taken = change::apply_in_part(&Tokio, node, peers, make).await;
+    taken.map_err(|error| error.to_string())
+}
+
+/// Gives pools the overflow numbers that they did not get yet because visitors might hold them. If
+/// this fails, or another change is in progress, the next call tries again.
+pub(crate) async fn go_on(node: &Node, peers: &Peers) {
+    let Ok(_one) = node.changes.try_lock() else { return };
+    if let Err(error) = change::go_on(&Tokio, node, peers).await {
+        tracing::warn!(%error, "ring pools cannot get their overflow numbers yet; trying again");
+    }
 }
 
 /// Sends a query to the shard that owns `pool`, if that shard is on this node.

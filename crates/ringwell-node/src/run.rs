@@ -239,7 +239,9 @@ fn start_threads(
 ) -> Result<Running, ServeError> {
     let believed = ringwell_driver::open::Believed::of(&config, reading().boot);
     let (membership, tls) = membership.map(|it| (it.member, it.tls)).unzip();
-    let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref(), log)?;
+    let withholds = config.database.is_some();
+    let (started, clock, begun) =
+        start(&directory, settings, believed, membership.as_ref(), log, withholds)?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
     let epochs = started.iter().map(|started| started.engine.tip().epoch).collect();
     // A shard without pools exists only for its history, and serves no clients.

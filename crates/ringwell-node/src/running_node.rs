@@ -4,6 +4,7 @@
 //! This module does not depend on where the directory is stored.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringwell_config::Site;
 use ringwell_core::{Millis, NumberRange, PoolId};
@@ -13,13 +14,17 @@ use tokio::sync::{mpsc, oneshot};
 use ringwell_driver::Platform;
 
 use crate::platform::Tokio;
-use crate::pools::{asked, become_next, look_at, other_owner, refused, take};
+use crate::pools::{asked, become_next, go_on, look_at, other_owner, refused, take};
 use crate::server::Server;
 use ringwell_driver::pool_query::{PoolAsked, PoolQuery, PoolState};
 use ringwell_driver::queue::Peers;
 
 /// The maximum number of orders that may be waiting.
 const ORDERS_MAX: usize = 64;
+
+/// The interval between two checks of whether pools can get the overflow numbers that visitors
+/// held.
+const GO_ON_EVERY: Duration = Duration::from_secs(1);
 
 /// A handle to a running node. Orders wait until the node runs. An order that is sent after the
 /// node has ended fails.
@@ -154,9 +159,20 @@ impl RunningNode {
 
 /// Carries out orders until all senders are dropped.
 pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orders): Orders) {
-    while let Some(order) = orders.recv().await {
+    let mut check = tokio::time::interval(GO_ON_EVERY);
+    loop {
         let (server, node) = (Arc::clone(&server), Arc::clone(&server.node));
         let peers = peers.clone();
+        let order = tokio::select! {
+            order = orders.recv() => order,
+            _ = check.tick() => {
+                if node.withholds() {
+                    tokio::spawn(async move { go_on(&node, &peers).await });
+                }
+                continue;
+            }
+        };
+        let Some(order) = order else { return };
         match order {
             Order::Current => node.directory_is_current(Tokio.moment()),
             Order::Sites(sites) => {

@@ -65,7 +65,8 @@ impl ShardLog {
 
 /// Opens all shards of the directory, and those that exist only in journals. The latter have no
 /// pools. They pass their lockouts on to the current owners of the numbers, and continue to answer
-/// look-ups.
+/// look-ups. If `withholds` is set, pools get an overflow number that a visitor holds only after
+/// the visitor's lockout.
 ///
 /// # Errors
 /// Returns a [`ServeError`] if a journal is damaged or cannot be read. In this case, nothing was
@@ -76,6 +77,7 @@ pub(crate) fn start(
     believed: Believed,
     membership: Option<&Membership>,
     (logs, last_owner): (Option<&dyn Logs>, Option<&LastOwner>),
+    withholds: bool,
 ) -> Result<(Vec<Started>, Clock, Begun), ServeError> {
     let on_disk = shards_on_disk(&OsFiles, &settings.data)?;
     let shards = shards(directory, settings, membership, &on_disk)?;
@@ -102,6 +104,7 @@ pub(crate) fn start(
         noted_gaps: &noted_gaps,
         last_owner,
         member: membership.map(|it| (&*it.own().shards, it.cluster().version())),
+        withholds,
         only: None,
     };
     let open::Begun { shards, clocks, facts, copied, held } = open::begin(reads, &start)?;

@@ -173,6 +173,7 @@ impl World {
             noted_gaps: &Gaps::default(),
             last_owner: None,
             member: Some((&own, membership.cluster().version())),
+            withholds: false,
             only: None,
         };
         let begun = open::begin(reads, &start)?;

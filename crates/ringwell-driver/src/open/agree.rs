@@ -1,5 +1,7 @@
 //! Combines the facts of shards that were read separately.
 
+use std::collections::BTreeMap;
+
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::Directory;
 use ringwell_engine::{Clocks, Reading, Recorded};
@@ -22,20 +24,18 @@ pub struct OverflowTaken {
     pub pool: PoolId,
     /// The number of seconds until the lockout ends.
     pub seconds: u64,
+    /// The shard time when the lockout ends.
+    pub until: Millis,
 }
 
 /// Combines the lockouts and the times of shards that were read separately. `reading` is a reading
 /// of the machine's clocks. `heard` comes from the last heartbeat of another process that served
 /// these shards.
-///
-/// # Errors
-/// [`OverflowTaken`]
 pub fn agree<F: Files>(
     reads: &mut [Read<F>],
-    directory: &Directory,
     reading: &Reading,
     heard: Option<Recorded>,
-) -> Result<Clocks, OverflowTaken> {
+) -> Clocks {
     let heard = heard.filter(|_| !planted(Bug::WallAtTakeOver));
     // If there is a heartbeat, only its clocks count. If the last owner wrote nothing to a shard's
     // journal, that journal still contains the clocks of an earlier owner.
@@ -60,8 +60,7 @@ pub fn agree<F: Files>(
         read.restore.resume(clocks, now, &read.recovered.tip);
     }
     adopt(reads);
-    check_overflow(directory, reads, now)?;
-    Ok(clocks)
+    clocks
 }
 
 /// Passes every lockout to the shard that now owns its number. If there are lockouts to pass, the
@@ -101,20 +100,25 @@ fn adopt_doubts<F: Files>(reads: &mut [Read<F>]) {
     }
 }
 
-/// Checks that no visitor holds an overflow number, because overflow numbers are shared.
-fn check_overflow<F: Files>(
+/// Returns the overflow numbers that visitors hold although overflow numbers are shared.
+pub(super) fn overflow_taken<F: Files>(
     directory: &Directory,
     reads: &[Read<F>],
     now: Millis,
-) -> Result<(), OverflowTaken> {
+) -> Vec<OverflowTaken> {
+    let mut taken = BTreeMap::<PromoNumber, OverflowTaken>::new();
     for retired in reads.iter().flat_map(|read| read.restore.retired()) {
-        let number = retired.slot.number;
+        let (number, until) = (retired.slot.number, retired.slot.locked_until);
         if !retired.slot.is_free(now)
             && let Some(pool) = directory.overflow_pools(number).first()
         {
-            let seconds = (retired.slot.locked_until - now).0.div_ceil(1000);
-            return Err(OverflowTaken { number, pool: *pool, seconds });
+            let seconds = (until - now).0.div_ceil(1000);
+            let found = OverflowTaken { number, pool: *pool, seconds, until };
+            let last = taken.entry(number).or_insert(found);
+            if until > last.until {
+                *last = found;
+            }
         }
     }
-    Ok(())
+    taken.into_values().collect()
 }

@@ -477,6 +477,7 @@ pub fn a_startup_makes_the_files_that_it_finds_durable() {
         noted_gaps: &Gaps::default(),
         last_owner: None,
         member: None,
+        withholds: false,
         only: None,
     };
     open::begin(vec![read], &start).unwrap();

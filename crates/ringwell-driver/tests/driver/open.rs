@@ -76,6 +76,7 @@ impl Data {
             noted_gaps: &Gaps::default(),
             last_owner,
             member,
+            withholds: false,
             only: None,
         };
         open::begin(reads.collect(), &start)
@@ -410,7 +411,7 @@ fn a_number_that_a_visitor_holds_does_not_become_an_overflow_number() {
     let pools = [first, second].map(|fields| RingPool::new(fields).unwrap());
     let new = Directory::new(1, pools.into(), 1).unwrap();
     let refused = |since: u64| match data.start_as(&new, reading(Millis(since)), None) {
-        Err(StartError::Overflow(OverflowTaken { number, pool, seconds })) => {
+        Err(StartError::Overflow(OverflowTaken { number, pool, seconds, .. })) => {
             assert_eq!((number, pool), (taken, PoolId(2)));
             Some(seconds)
         }

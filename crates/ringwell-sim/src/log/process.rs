@@ -213,6 +213,7 @@ impl Start {
             noted_gaps: &Gaps::default(),
             last_owner: self.last_owner.as_ref(),
             member: None,
+            withholds: false,
             only: None,
         };
         // Decides without production code whether the process knows the previous owner's time. It

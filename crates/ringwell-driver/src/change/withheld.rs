@@ -1,0 +1,208 @@
+//! Overflow numbers that pools get later, because a visitor may still hold them.
+//!
+//! If the list of pools comes from a database, it must not be refused as a whole because of one
+//! overflow number: the database may have been restored from a copy that is older than the number's
+//! last allocations. Until no visitor can hold the number any more, its pools have no overflow
+//! number. Source: docs/spec/allocation.md, "Changes while the shard serves".
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber};
+use ringwell_directory::{Directory, Fault, RingPool, new_overflow};
+
+use super::{CollectedHolds, apply, ask_known, held, until};
+use crate::arrivals;
+use crate::change::ChangeError;
+use crate::lists::LIST_SPREAD;
+use crate::node::Node;
+use crate::platform::Platform;
+use crate::queue::Peers;
+
+/// An overflow number that its pools do not have yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Withheld {
+    number: PromoNumber,
+    /// The pools as they are in the list, with the overflow number.
+    pools: Vec<RingPool>,
+    /// Until this shard time, a visitor may hold the number.
+    until: Millis,
+}
+
+/// Takes the overflow numbers in `until` out of their pools. Returns these pools too.
+///
+/// # Errors
+/// None are possible, because a pool without an overflow number breaks no rule.
+fn take_out(
+    directory: Directory,
+    until: &[(PromoNumber, Millis)],
+) -> Result<(Directory, Vec<Withheld>), Vec<Fault>> {
+    let of = |(number, until): &(PromoNumber, Millis)| {
+        let pools = directory.overflow_pools(*number);
+        let pools = pools.iter().filter_map(|id| directory.pool(*id)).cloned().collect();
+        Withheld { number: *number, pools, until: *until }
+    };
+    let withheld: Vec<Withheld> = until.iter().map(of).collect();
+    if withheld.is_empty() {
+        return Ok((directory, withheld));
+    }
+    let pools = withheld.iter().flat_map(|it| &it.pools).map(RingPool::without_overflow);
+    Ok((directory.change(pools.collect(), &[])?, withheld))
+}
+
+/// Like [`take_out`], for the list that a process begins with.
+pub(crate) fn begin(
+    directory: Directory,
+    until: &[(PromoNumber, Millis)],
+) -> (Directory, Vec<Withheld>) {
+    #[expect(clippy::expect_used, reason = "without an overflow number, a pool breaks no rule")]
+    take_out(directory, until).expect("a valid list")
+}
+
+/// Like [`apply`], but the pools get an overflow number that a visitor may hold only after the
+/// visitor's lockout, by [`go_on`]. `make` gets a state in which all pools have their overflow
+/// numbers.
+///
+/// # Errors
+/// [`ChangeError`]
+pub async fn apply_in_part<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    make: impl FnOnce(&Directory) -> Result<Directory, Vec<Fault>> + Send + 'static,
+) -> Result<(), ChangeError> {
+    let before = node.withheld();
+    if step(platform, node, peers, make).await? {
+        // The numbers have left their pools now, so their lockouts are known.
+        step(platform, node, peers, |list| list.change(Vec::new(), &[])).await?;
+    }
+    report(&before, &node.withheld(), now(node, peers).await?);
+    Ok(())
+}
+
+/// Gives pools the overflow numbers that no visitor can hold any more.
+///
+/// # Errors
+/// [`ChangeError`]
+pub async fn go_on<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+) -> Result<(), ChangeError> {
+    let now = now(node, peers).await?;
+    if node.withheld().iter().all(|it| it.until > now) {
+        return Ok(());
+    }
+    apply_in_part(platform, node, peers, |list| list.change(Vec::new(), &[])).await
+}
+
+/// Applies a change without those overflow numbers that are in rotation or that a visitor holds.
+/// Returns whether any of them were in rotation.
+async fn step<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    make: impl FnOnce(&Directory) -> Result<Directory, Vec<Fault>> + Send + 'static,
+) -> Result<bool, ChangeError> {
+    let (before, waiting) = (node.directory(), node.withheld());
+    let (old, pools) = (Arc::clone(&before), waiting.iter().flat_map(|it| it.pools.clone()));
+    let pools: Vec<RingPool> = pools.collect();
+    let make = move || {
+        let next = if pools.is_empty() { make(&old) } else { make(&old.change(pools, &[])?) }?;
+        let new: BTreeSet<_> = new_overflow(&old, &next).into_iter().map(|it| it.0).collect();
+        Ok((next, new))
+    };
+    let made = platform.offload(make).await.ok_or(ChangeError::Stopping)?;
+    let (next, new) = made.map_err(ChangeError::Rules)?;
+    let is_in_rotation = new.iter().any(|number| before.pool_by_number(*number).is_some());
+    let locked = locked(node, peers, &before, (&new, &waiting)).await?;
+    let taken = platform.offload(move || take_out(next, &locked)).await;
+    let (next, withheld) = taken.ok_or(ChangeError::Stopping)?.map_err(ChangeError::Rules)?;
+    apply(platform, node, peers, move |_| Ok(next)).await?;
+    node.set_withheld(withheld);
+    Ok(is_in_rotation)
+}
+
+/// Returns the shard time.
+async fn now(node: &Node, peers: &Peers) -> Result<Millis, ChangeError> {
+    let first = node.shards().next().ok_or(ChangeError::Stopping)?;
+    arrivals::now(peers, first).await.ok_or(ChangeError::Stopping)
+}
+
+/// Returns those numbers in `new` that cannot be overflow numbers yet, each with the time until
+/// which a visitor may hold it. If a number is still in rotation on this node, this time is unknown
+/// and may be too short.
+async fn locked(
+    node: &Node,
+    peers: &Peers,
+    before: &Directory,
+    (new, waiting): (&BTreeSet<PromoNumber>, &[Withheld]),
+) -> Result<Vec<(PromoNumber, Millis)>, ChangeError> {
+    let one = |number: &PromoNumber| NumberRange::new(*number, 1);
+    let ranges: Vec<NumberRange> = new.iter().filter_map(one).collect();
+    if ranges.is_empty() {
+        return Ok(Vec::new());
+    }
+    let shards: Vec<u16> = node.shards().collect();
+    let known = ask_known(peers, shards.iter(), &ranges, false).await?;
+    let held = held(peers, &shards, before).await?;
+    let now = now(node, peers).await?;
+    let in_rotation = |number| in_rotation(node, before, &held, (number, now));
+    let until = |number: &PromoNumber| {
+        let known = known.iter().filter(|known| known.slot.number == *number);
+        let earlier = waiting.iter().filter(|it| it.number == *number && it.until > now);
+        let all = known.map(|known| known.slot.locked_until).chain(earlier.map(|it| it.until));
+        Some((*number, all.max().max(in_rotation(*number))?))
+    };
+    Ok(new.iter().filter_map(until).collect())
+}
+
+/// If `number` is in rotation, returns the time until which it may be locked by an allocation that
+/// the shards of this node do not know.
+fn in_rotation(
+    node: &Node,
+    before: &Directory,
+    held: &CollectedHolds,
+    (number, now): (PromoNumber, Millis),
+) -> Option<Millis> {
+    let id = before.pool_by_number(number)?;
+    let is_own = before.lookup(id).is_none_or(|entry| node.is_own(entry.shard()));
+    if !is_own {
+        return Some(now + node.lifetimes().longest(now) + LIST_SPREAD);
+    }
+    let numbers = NumberRange::new(number, 1).into_iter().collect();
+    let of_number = PoolSpec { id, lockout: Millis::ZERO, numbers };
+    Some(until(held, &of_number).unwrap_or(Millis::ZERO))
+}
+
+/// Logs which overflow numbers are withheld now, and which are not withheld any more.
+fn report(before: &[Withheld], after: &[Withheld], now: Millis) {
+    let is_in = |list: &[Withheld], it: &Withheld| {
+        list.iter().any(|other| other.number == it.number && other.until == it.until)
+    };
+    for it in after.iter().filter(|it| !is_in(before, it)) {
+        let pools: Vec<PoolId> = it.pools.iter().map(RingPool::id).collect();
+        warn(it.number, &pools, it.until.0.saturating_sub(now.0).div_ceil(1_000));
+    }
+    for it in before.iter().filter(|it| after.iter().all(|other| other.number != it.number)) {
+        tracing::info!(
+            number = %it.number,
+            "a number that was withheld because a visitor might hold it is an overflow number \
+             from now on, unless the list of ring pools has changed"
+        );
+    }
+}
+
+/// Logs that `number` is not yet the overflow number of `pools`.
+pub(crate) fn warn(number: PromoNumber, pools: &[PoolId], seconds: u64) {
+    let ring_pools = pools.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    tracing::warn!(
+        %number,
+        ring_pools,
+        seconds,
+        "a visitor may still hold a number that is to become an overflow number, because the \
+         database was restored from an older copy: for this many seconds, the ring pools have no \
+         overflow number, and rows for them fail if no number is free. They then get the overflow \
+         number by themselves"
+    );
+}
