@@ -14,7 +14,7 @@ use crate::RingPoolKey;
 pub struct PoolFields {
     /// The id in the published API.
     pub id: PoolId,
-    /// Its display name.
+    /// Its display name. Whitespace around it is removed.
     pub name: Option<String>,
     /// The key that requests must contain.
     pub key: RingPoolKey,
@@ -128,7 +128,8 @@ impl RingPool {
     ///
     /// # Errors
     /// The same as for [`RingPool::new`].
-    pub fn waiting(fields: PoolFields) -> Result<Self, Vec<PoolFault>> {
+    pub fn waiting(mut fields: PoolFields) -> Result<Self, Vec<PoolFault>> {
+        fields.name = fields.name.map(|name| name.trim().to_owned());
         let mut faults = Vec::new();
         if fields.next_key.as_ref() == Some(&fields.key) {
             faults.push(PoolFault::SameKey);

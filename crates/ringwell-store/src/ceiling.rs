@@ -68,7 +68,7 @@ impl Change {
         query.bind(network.to_owned()).bind(value).execute(&mut *self.tx).await?;
         let as_json = |most: Option<u64>| Some(json!({ "numbers_max": most }));
         let object = format!("network {network}");
-        self.log("set ceiling", &object, as_json(before), as_json(most)).await
+        self.log("set limit", &object, as_json(before), as_json(most)).await
     }
 
     pub(crate) fn check_pool_ceiling(&self, size: u32, before: u32) -> Result<(), StoreError> {

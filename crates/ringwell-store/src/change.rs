@@ -196,7 +196,7 @@ impl Change {
     /// [`Refusal::PoolCeiling`].
     pub async fn create_pool(
         &mut self,
-        settings: PoolSettings,
+        mut settings: PoolSettings,
         id: Option<PoolId>,
         key: RingPoolKey,
     ) -> Result<PoolId, StoreError> {
@@ -207,6 +207,7 @@ impl Change {
         if pools::by_id(&mut self.tx, id).await?.is_some() {
             return Err(Refusal::PoolExists(id).into());
         }
+        settings.trim_name();
         self.check_pool_ceiling(settings.max_pool_size, 0)?;
         self.reserve_id(id).await?;
         self.check_network_id(&settings, id).await?;
@@ -229,9 +230,10 @@ impl Change {
     pub async fn update_pool(
         &mut self,
         id: PoolId,
-        settings: PoolSettings,
+        mut settings: PoolSettings,
     ) -> Result<(), StoreError> {
         let before = self.pool(id).await?;
+        settings.trim_name();
         if settings.allow_overflow != before.settings.allow_overflow {
             return Err(Refusal::OverflowIsFixed.into());
         }

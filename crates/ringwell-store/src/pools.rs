@@ -33,7 +33,8 @@ pub struct PoolSettings {
     pub scope: Scope,
     /// The pool's id, assigned by the network and unique within it.
     pub id_from_network: String,
-    /// Its display name.
+    /// Its display name. Whitespace around it is not stored, because lists of pools cannot contain
+    /// it.
     pub name: String,
     /// The time for which an allocation is guaranteed.
     pub lifetime: Millis,
@@ -53,6 +54,16 @@ pub struct PoolSettings {
     pub destination_url: String,
     /// Other fields of the published API, stored and returned as received.
     pub kept: Map<String, Value>,
+}
+
+impl PoolSettings {
+    /// Removes whitespace around the name.
+    pub(crate) fn trim_name(&mut self) {
+        let trimmed = self.name.trim();
+        if trimmed.len() < self.name.len() {
+            self.name = trimmed.to_owned();
+        }
+    }
 }
 
 /// A pool in the database, without its numbers. Its `Debug` output contains no key.

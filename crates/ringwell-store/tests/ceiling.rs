@@ -98,6 +98,7 @@ async fn pools_of_a_network_grow_up_to_its_ceiling_together(rig: Rig) {
     let first = store.network("7").await.unwrap().unwrap();
     assert_eq!(first, Network { id: "7".into(), numbers: 20, ceiling: Some(20), is_own: false });
     set_ceiling(&store, "7", Some(23)).await;
+    assert_eq!(store.audit_log(None, 1).await.unwrap()[0].action, "set limit");
     store.grow(NOW, growth, &[PoolId(2)]).await.unwrap();
     let networks = store.networks("", 9).await.unwrap();
     let seen: Vec<_> = networks.iter().map(|it| (it.id.as_str(), it.numbers, it.ceiling)).collect();

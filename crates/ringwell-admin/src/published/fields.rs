@@ -72,7 +72,7 @@ pub(super) fn read(
         reader.fault("id_from_network", "does not match the path");
     }
     match reader.text("name") {
-        Some(name) if !name.trim().is_empty() => settings.name = name,
+        Some(name) if !name.trim().is_empty() => name.trim().clone_into(&mut settings.name),
         None if before.is_some() && !body.contains_key("name") => {}
         _ => reader.fault("name", "can't be blank"),
     }

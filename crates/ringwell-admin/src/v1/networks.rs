@@ -1,5 +1,5 @@
-//! Networks and their ceilings on numbers, and the nodes that serve the directory. Setting a
-//! ceiling and forgetting a node require a token that has the role `admin` and is valid in all
+//! Networks and their limits on numbers, and the nodes that serve the directory. Setting a
+//! limit and forgetting a node require a token that has the role `admin` and is valid in all
 //! networks.
 
 use axum::Json;
@@ -40,7 +40,7 @@ pub(crate) struct NetworkPage {
 /// A new limit on a network's numbers.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SetCeiling {
+pub(crate) struct SetLimit {
     /// The maximum count of numbers. Null restores the configuration's default.
     #[serde(deserialize_with = "Option::deserialize")]
     #[schema(required)]
@@ -84,10 +84,10 @@ pub(crate) async fn show(
     Ok(Json(NetworkView::of(found)))
 }
 
-/// Sets or removes a network's ceiling. If the network's pools already contain more numbers than
-/// the new ceiling allows, no numbers are removed.
+/// Sets or removes a network's limit. If the network's pools already contain more numbers than the
+/// new limit allows, no numbers are removed.
 #[utoipa::path(put, path = "/v1/networks/{network}", params(("network" = String, Path), Trial),
-    request_body = SetCeiling, responses((status = 200, body = Done), (status = 403)))]
+    request_body = SetLimit, responses((status = 200, body = Done), (status = 403)))]
 pub(crate) async fn set(
     State(context): State<Context>,
     Path(network): Path<String>,
@@ -96,7 +96,7 @@ pub(crate) async fn set(
     bytes: Bytes,
 ) -> Result<Json<Done>, Problem> {
     let visitor = enter_all(&context, &headers, Role::Admin).await?;
-    let SetCeiling { numbers_max } = body(&bytes)?;
+    let SetLimit { numbers_max } = body(&bytes)?;
     let trial = query(&uri)?;
     let mut change = context.change(&visitor).await?;
     change.set_ceiling(&network, numbers_max).await?;

@@ -57,7 +57,7 @@ pub(crate) struct Order {
 /// The purchased numbers or, in a dry run, those that would be purchased.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Bought {
-    /// The numbers. There are fewer than ordered if too few are offered or the network's ceiling is
+    /// The numbers. There are fewer than ordered if too few are offered or the network's limit is
     /// reached.
     numbers: Vec<OfferView>,
     /// The monthly price of all numbers together.

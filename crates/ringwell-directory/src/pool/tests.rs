@@ -33,6 +33,12 @@ fn check(change: impl FnOnce(&mut PoolFields)) -> String {
 }
 
 #[test]
+fn a_name_has_no_spaces_around_it() {
+    let fields = PoolFields { name: Some("  Spring sale\t".to_owned()), ..good() };
+    assert_eq!(RingPool::new(fields).unwrap().name(), Some("Spring sale"));
+}
+
+#[test]
 fn a_valid_pool_has_the_settings_that_its_shard_needs() {
     let pool = RingPool::new(good()).unwrap();
     assert_eq!(pool.number_count(), 51);

@@ -10,6 +10,7 @@ on_both_databases! {
     an_id_of_someone_elses_choice_leaves_ids_for_others
     an_id_is_as_long_as_an_index_permits
     a_second_key_that_a_pool_has_already_is_no_change
+    a_name_has_no_spaces_around_it
 }
 
 async fn an_id_of_someone_elses_choice_leaves_ids_for_others(rig: Rig) {
@@ -74,4 +75,15 @@ async fn a_second_key_that_a_pool_has_already_is_no_change(rig: Rig) {
     third.replace_key(PoolId(1), key("KEY99999")).await.unwrap();
     third.rotate_key(PoolId(1), key("KEY99999")).await.unwrap();
     assert_eq!(third.commit().await.unwrap(), 2);
+}
+
+/// A list of pools cannot contain such spaces, so an export and import would change the name.
+async fn a_name_has_no_spaces_around_it(rig: Rig) {
+    let store = open(&rig).await;
+    let named = |name: &str| PoolSettings { name: name.to_owned(), ..settings("a") };
+    let mut first = change(&store, 0).await;
+    let id = first.create_pool(named("  Spring sale\t"), None, key("KEY45678")).await.unwrap();
+    assert_eq!(first.pool(id).await.unwrap().settings.name, "Spring sale");
+    first.update_pool(id, named("\u{3000}Summer\n")).await.unwrap();
+    assert_eq!(first.pool(id).await.unwrap().settings.name, "Summer");
 }
