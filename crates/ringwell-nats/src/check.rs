@@ -14,6 +14,9 @@ use tokio::net::TcpStream;
 
 use crate::error::{NatsError, Unfit, VERSION, unreached};
 
+/// The name of the metadata entry that records for which placement of pools a stream was created.
+pub(crate) const PLACEMENT: &str = "ringwell.placement";
+
 /// The pause between two attempts to reach a server that is down.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -207,15 +210,94 @@ pub(crate) fn stream(
         let (found, wanted) = (&found[setting], &wanted[setting]);
         if found != wanted && !(is_off(found) && is_off(wanted)) {
             let (found, wanted) = (found.clone(), wanted.clone());
-            return Err(Unfit::Setting { stream: name.to_owned(), setting, found, wanted });
+            let (stream, remedy) = (name.to_owned(), remedy(name, setting, &wanted));
+            return Err(Unfit::Setting { stream, setting, found, wanted, remedy });
         }
     }
     Ok(())
 }
 
+/// Returns the way to correct a setting of an existing stream.
+fn remedy(stream: &str, setting: &str, wanted: &Value) -> String {
+    let flag = match setting {
+        "subjects" => {
+            let subjects = wanted.as_array().into_iter().flatten().filter_map(Value::as_str);
+            Some(format!("--subjects={}", subjects.collect::<Vec<_>>().join(",")))
+        }
+        "discard" => Some("--discard=new".to_owned()),
+        "num_replicas" => Some(format!("--replicas={wanted}")),
+        "max_msgs" => Some("--max-msgs=-1".to_owned()),
+        "max_age" => Some("--max-age=0s".to_owned()),
+        "max_msg_size" => Some("--max-msg-size=-1".to_owned()),
+        "max_msgs_per_subject" => Some("--max-msgs-per-subject=-1".to_owned()),
+        "allow_direct" => Some("--no-allow-direct".to_owned()),
+        "allow_rollup_hdrs" => Some("--no-allow-rollup".to_owned()),
+        "republish" => Some("--no-republish".to_owned()),
+        "mirror" => Some("--no-mirror".to_owned()),
+        "subject_transform" => Some("--no-transform".to_owned()),
+        _ => None,
+    };
+    let Some(flag) = flag else {
+        return "the `nats` tool cannot change this setting of an existing stream: stop all nodes \
+                for the longest lifetime of any pool, and then start them with another `stream`"
+            .to_owned();
+    };
+    let or = if setting == "num_replicas" { ", or change `replicas` in `[journal]`" } else { "" };
+    format!("run `nats stream edit {stream} {flag}`{or}, and start again")
+}
+
+/// Checks that a stream was created for `placement`, unless that is empty.
+pub(crate) fn placement(stream: &str, found: &Value, placement: &str) -> Result<(), Unfit> {
+    let made_for = found["metadata"][PLACEMENT].as_str().unwrap_or_default();
+    if made_for == placement || placement.is_empty() {
+        return Ok(());
+    }
+    let (stream, made_for) = (stream.to_owned(), made_for.to_owned());
+    let wanted = placement.to_owned();
+    Err(match &*made_for {
+        "" => Unfit::NoPlacement { stream, key: PLACEMENT, wanted },
+        _ => Unfit::Placement { stream, made_for, wanted },
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_that_another_program_has_edited_is_refused_with_the_command_that_repairs_it() {
+        let settings = Replicated { replicas: 3, ..Replicated::default() };
+        let subjects = ["j.0.a".to_owned(), "j.0.b".to_owned()];
+        let refused = |setting: &str, value: Value| {
+            let mut found = config("j_0", &subjects, &settings);
+            found[setting] = value;
+            stream("j_0", &subjects, &found, &settings).unwrap_err().to_string()
+        };
+        let says = |setting: &str, value: Value, part: &str| {
+            let text = refused(setting, value);
+            assert!(text.contains(part), "{text}");
+        };
+        says("max_age", json!(2_000_000_000), "run `nats stream edit j_0 --max-age=0s`");
+        says("subjects", json!([]), "`nats stream edit j_0 --subjects=j.0.a,j.0.b`");
+        says("num_replicas", json!(1), "--replicas=3`, or change `replicas` in `[journal]`");
+        says("sealed", json!(true), "start them with another `stream`");
+    }
+
+    #[test]
+    fn missing_metadata_are_not_called_another_placement() {
+        let refused = |metadata: Value, wanted| {
+            let found = json!({ "metadata": metadata });
+            placement("j_0", &found, wanted).map_err(|unfit| unfit.to_string())
+        };
+        assert_eq!(refused(json!({ PLACEMENT: "ab" }), "ab"), Ok(()));
+        assert_eq!(refused(json!({}), ""), Ok(()));
+        let other = refused(json!({ PLACEMENT: "ab" }), "cd").unwrap_err();
+        assert!(other.contains("was created for another placement of pools"), "{other}");
+        let missing = refused(json!({}), "cd").unwrap_err();
+        assert!(missing.contains("the metadata of the stream j_0 are missing"), "{missing}");
+        let command = "`nats stream edit j_0 --metadata=ringwell.placement=cd`";
+        assert!(missing.contains(command), "{missing}");
+    }
 
     #[test]
     fn untested_versions_are_refused() {

@@ -84,8 +84,24 @@ pub enum Unfit {
         /// The placement of this process.
         wanted: String,
     },
+    /// A stream does not show for which placement of pools it was created.
+    #[error(
+        "the metadata of the stream {stream} are missing: they name the placement of pools on \
+         shards, and another program has removed them. If neither the cluster file nor the number \
+         of shards has changed since this stream was last used, write them back with `nats stream \
+         edit {stream} --metadata={key}={wanted}`. Otherwise, stop all nodes for the longest \
+         lifetime of any pool, and then start them with another `stream`"
+    )]
+    NoPlacement {
+        /// The stream's name.
+        stream: String,
+        /// The name of the entry in the metadata.
+        key: &'static str,
+        /// The placement of this process.
+        wanted: String,
+    },
     /// A setting of a stream does not have the required value.
-    #[error("the stream {stream} has {setting} = {found}, but must have {wanted}")]
+    #[error("the stream {stream} has {setting} = {found}, but must have {wanted}: {remedy}")]
     Setting {
         /// The stream's name.
         stream: String,
@@ -95,6 +111,8 @@ pub enum Unfit {
         found: Value,
         /// The required value.
         wanted: Value,
+        /// What an operator can do.
+        remedy: String,
     },
 }
 

@@ -23,7 +23,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use crate::ahead;
-use crate::check::{config as wanted_config, stream as check_stream};
+use crate::check::{
+    PLACEMENT, config as wanted_config, placement as check_placement, stream as check_stream,
+};
 use crate::error::{NatsError, Unfit, unreached};
 use crate::notes;
 use crate::reach::Reach;
@@ -58,9 +60,6 @@ const NO_STREAM: u64 = 10_059;
 
 /// The number of other servers that a look-up asks for a message that the stream's leader has lost.
 const OTHERS: u32 = 2;
-
-/// The name of the metadata entry that records for which placement of pools a stream was created.
-const PLACEMENT: &str = "ringwell.placement";
 
 /// A stream.
 #[derive(Clone)]
@@ -202,11 +201,7 @@ impl Stream {
         };
         let config = config.unwrap_or_default();
         check_stream(&self.name, &self.subjects, &config, settings)?;
-        let made_for = config["metadata"][PLACEMENT].as_str().unwrap_or_default();
-        if made_for != placement && !placement.is_empty() {
-            let (stream, wanted) = (self.name.clone(), placement.to_owned());
-            return Err(Unfit::Placement { stream, made_for: made_for.to_owned(), wanted }.into());
-        }
+        check_placement(&self.name, &config, placement)?;
         Ok(())
     }
 

@@ -54,6 +54,9 @@ pub enum InputFault {
     NotAnObject,
     /// `api_suffix` is missing or not a string.
     NoSuffix,
+    /// `api_suffix` is a string that contains half of a surrogate pair, which stands for no
+    /// character.
+    SuffixText,
     /// `api_suffix` is not `<pool>/allocate_number.json?…`.
     Suffix,
     /// `api_suffix` is longer than the server accepts.
@@ -204,6 +207,10 @@ impl InputFault {
         match self {
             Self::NotAnObject => "a row is an object with api_suffix and, if wanted, request_id",
             Self::NoSuffix => "a row needs api_suffix, a string",
+            Self::SuffixText => {
+                "api_suffix contains half of a surrogate pair (\\ud800 to \\udfff), which is no \
+                 character"
+            }
             Self::Suffix => {
                 "api_suffix must be <pool id>/allocate_number.json?ring_pool_key=<key>&<parameters>"
             }

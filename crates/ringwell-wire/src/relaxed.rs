@@ -125,7 +125,12 @@ pub(crate) fn row(raw: &RawValue, limits: &Limits, text: &mut Vec<u8>) -> Row {
     let suffix: Option<String> =
         members.api_suffix.and_then(|raw| serde_json::from_str(raw.get()).ok());
     let suffix = suffix.map(|suffix| append(text, suffix.as_bytes()));
+    let is_broken =
+        suffix.is_none() && members.api_suffix.is_some_and(|suffix| suffix.get().starts_with('"'));
     let mut row = parse_row(text, request_id, suffix, limits);
+    if is_broken && row.ask == Err(RowError::InvalidInput(InputFault::NoSuffix)) {
+        row.ask = Err(RowError::InvalidInput(InputFault::SuffixText));
+    }
     // Keys are compared in their decoded form.
     if let Ok(ask) = &mut row.ask {
         ask.decode_key(text);

@@ -211,13 +211,14 @@ fn no_style_of_a_batch_and_no_row_sends_the_whole_body_to_the_careful_reader() {
 fn a_bad_row_leaves_the_others_alone() {
     let shape = "InvalidInput: api_suffix must be <pool id>/allocate_number.json?ring_pool_key=<key>&<parameters> -";
     check(
-        r#"{"requests":[7,["1/allocate_number.json?ring_pool_key=K"],{"api_suffix":7,"request_id":"a"},{"request_id":1},{"api_suffix":"x"},{"api_suffix":"1/allocate_number.json?ring_pool_key=K","request_id":{"a":1}},{"api_suffix":"1/allocate_number.json?ring_pool_key=K"}]}"#,
+        r#"{"requests":[7,["1/allocate_number.json?ring_pool_key=K"],{"api_suffix":7,"request_id":"a"},{"request_id":1},{"api_suffix":"x"},{"api_suffix":"1/\ud800","request_id":2},{"api_suffix":"1/allocate_number.json?ring_pool_key=K","request_id":{"a":1}},{"api_suffix":"1/allocate_number.json?ring_pool_key=K"}]}"#,
         &[
             "InvalidInput: a row is an object with api_suffix and, if wanted, request_id -",
             "InvalidInput: a row is an object with api_suffix and, if wanted, request_id -",
             "InvalidInput: a row needs api_suffix, a string \"a\"",
             "InvalidInput: a row needs api_suffix, a string 1",
             shape,
+            "InvalidInput: api_suffix contains half of a surrogate pair (\\ud800 to \\udfff), which is no character 2",
             "InvalidInput: request_id must be a short string, number, true, false or null -",
             "1 K | - -",
         ],
