@@ -168,7 +168,8 @@ fn in_rotation(
     let id = before.pool_by_number(number)?;
     let is_own = before.lookup(id).is_none_or(|entry| node.is_own(entry.shard()));
     if !is_own {
-        return Some(now + node.lifetimes().longest(now) + LIST_SPREAD);
+        let own = before.pool(id).map_or(Millis::ZERO, RingPool::lifetime);
+        return Some(now + node.lifetimes().longest(now).max(own) + LIST_SPREAD);
     }
     let numbers = NumberRange::new(number, 1).into_iter().collect();
     let of_number = PoolSpec { id, lockout: Millis::ZERO, numbers };

@@ -4,15 +4,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ringwell_config::Durability;
-use ringwell_core::{Millis, PoolId};
-use ringwell_directory::{BucketHold, BucketHolds, bucket};
+use ringwell_core::{Millis, PoolId, PromoNumber};
+use ringwell_directory::{BucketHold, BucketHolds, Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::message::Step;
 use ringwell_driver::open::hold_buckets;
 use ringwell_driver::{Path, Platform as _, change, moves};
 use ringwell_journal::Record;
 
 use crate::arrivals::{LONGEST, change_list, left, passed, passed_number, two_pools};
-use crate::pair::{Links, Pair, know};
+use crate::pair::{Links, Pair, Side, know};
 use crate::support::{Virtual, shards};
 
 /// The change waits until the holds are stored, which does not happen here.
@@ -76,5 +76,78 @@ pub(crate) fn a_lockout_that_outlasts_the_hold_of_its_bucket_is_in_doubt() {
         assert!(!engine.is_doubted(number));
         hold_buckets(&mut engine, 0, &directory, &holds, since);
         assert!(engine.is_doubted(number));
+    });
+}
+
+/// Returns `pool` with the overflow number `number`, and the pool `from` without its last ten
+/// numbers, which include `number`.
+fn with_overflow(before: &Directory, from: PoolId, pool: PoolId) -> (PromoNumber, Vec<RingPool>) {
+    let number = passed_number(before, from);
+    let fields =
+        PoolFields { overflow: Some(number), ..before.pool(pool).unwrap().fields().clone() };
+    let smaller = passed(before, from, pool).remove(0);
+    (number, vec![smaller, RingPool::new(fields).unwrap()])
+}
+
+/// Applies a list from a database.
+async fn follow(pair: &Pair, side: &Side, pools: Vec<RingPool>) {
+    let make = move |before: &Directory| before.change(pools, &[]);
+    change::apply_in_part(&pair.platform, &side.node, &side.peers, make).await.unwrap();
+}
+
+/// Lets `ms` milliseconds pass. Returns the overflow number that `pool` has then.
+async fn overflow_after(pair: &Pair, ms: u64, pool: PoolId) -> Option<PromoNumber> {
+    let (platform, a) = (&pair.platform, &pair.a);
+    platform.sleep_until(platform.moment() + Duration::from_millis(ms)).await;
+    change::go_on(platform, &a.node, &a.peers).await.unwrap();
+    a.node.directory().pool(pool).unwrap().overflow()
+}
+
+/// Node a does not know the lockouts on node b.
+#[test]
+fn a_number_in_rotation_on_another_node_is_an_overflow_number_after_the_longest_lifetime() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (pool, from) = two_pools(&pair);
+        let (number, pools) = with_overflow(&pair.a.node.directory(), from, pool);
+        follow(&pair, &pair.a, pools).await;
+        assert_eq!(overflow_after(&pair, 0, pool).await, None);
+        assert_eq!(overflow_after(&pair, LONGEST.0 - 1, pool).await, None);
+        assert_eq!(overflow_after(&pair, 1, pool).await, Some(number));
+    });
+}
+
+/// The numbers leave the other pool in the same change.
+#[test]
+fn a_number_that_leaves_a_pool_of_this_node_is_an_overflow_number_after_its_lockout() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let before = pair.a.node.directory();
+        let [pool, from] = [0, 1].map(|at| before.pools_of(0).nth(at).unwrap().id());
+        let (number, pools) = with_overflow(&before, from, pool);
+        let shard = pair.a.shard(0);
+        know(shard, number, shard.now() + Millis(7_000));
+        follow(&pair, &pair.a, pools).await;
+        assert_eq!(overflow_after(&pair, 0, pool).await, None);
+        // Other changes to the pool do not matter.
+        let other = pair.a.node.directory().pool(from).unwrap().without_overflow();
+        follow(&pair, &pair.a, vec![other]).await;
+        assert_eq!(overflow_after(&pair, 6_999, pool).await, None);
+        assert_eq!(overflow_after(&pair, 1, pool).await, Some(number));
+    });
+}
+
+#[test]
+fn a_free_number_that_leaves_a_pool_of_this_node_is_an_overflow_number_at_once() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let before = pair.a.node.directory();
+        let [pool, from] = [0, 1].map(|at| before.pools_of(0).nth(at).unwrap().id());
+        let (number, pools) = with_overflow(&before, from, pool);
+        follow(&pair, &pair.a, pools).await;
+        assert_eq!(overflow_after(&pair, 0, pool).await, Some(number));
     });
 }
