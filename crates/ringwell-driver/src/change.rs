@@ -11,7 +11,6 @@ mod ask;
 mod error;
 mod known;
 mod shard;
-mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,8 +22,6 @@ pub use self::ask::ask;
 pub use self::error::ChangeError;
 pub use self::known::{known, known_apart};
 pub use self::shard::{take, when_there_is_room};
-pub(crate) use self::withheld::{Withheld, begin, warn};
-pub use self::withheld::{apply_in_part, go_on};
 use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::lifetimes;
@@ -279,7 +276,7 @@ fn moved(changes: &BTreeMap<u16, Changes>, shard: u16) -> Vec<u16> {
 
 /// The holds of all shards.
 #[derive(Default)]
-struct CollectedHolds {
+pub(crate) struct CollectedHolds {
     /// The latest end of the holds that apply to a whole shard because its entire history may be
     /// incomplete. Any number may have been in such a shard's pools.
     all: Option<Millis>,
@@ -287,7 +284,7 @@ struct CollectedHolds {
     numbers: Vec<(NumberRange, Millis)>,
 }
 
-async fn held(
+pub(crate) async fn held(
     peers: &Peers,
     shards: &[u16],
     before: &Directory,
@@ -316,7 +313,7 @@ async fn held(
 }
 
 /// Returns the end of the hold that a pool needs because it contains numbers with unknown lockouts.
-fn until(held: &CollectedHolds, pool: &PoolSpec) -> Option<Millis> {
+pub(crate) fn until(held: &CollectedHolds, pool: &PoolSpec) -> Option<Millis> {
     let of_range = |range: &NumberRange| {
         let from = held.numbers.partition_point(|(other, _)| other.last() < range.first());
         let others = held.numbers[from..].iter();
@@ -327,7 +324,7 @@ fn until(held: &CollectedHolds, pool: &PoolSpec) -> Option<Millis> {
 }
 
 /// Asks each of `shards` for the states of those `numbers` that are not in its rotation.
-async fn ask_known(
+pub(crate) async fn ask_known(
     peers: &Peers,
     shards: impl Iterator<Item = &u16>,
     numbers: &[NumberRange],

@@ -14,6 +14,7 @@ pub mod change;
 pub mod clock;
 pub mod commit;
 pub mod holder;
+pub mod in_part;
 mod kept;
 pub mod life;
 pub mod lifetimes;
@@ -40,6 +41,7 @@ pub mod standstill;
 pub mod stats;
 pub mod store;
 pub mod watch;
+mod withheld;
 pub mod witness;
 pub mod writer;
 

@@ -17,7 +17,6 @@ use ringwell_journal::Noted;
 use ringwell_wire::Limits;
 use tokio::sync::Notify;
 
-use crate::change::{self, Withheld};
 use crate::lifetimes::Lifetimes;
 use crate::lists::Lists;
 use crate::locks::{read, write};
@@ -26,6 +25,7 @@ use crate::platform::Moment;
 use crate::rereads::Rereads;
 use crate::rows;
 use crate::store::{Gaps, OverflowPeriods, SeenJournals};
+use crate::withheld::{self, Withheld};
 
 use self::shard_state::ShardState;
 pub use self::shard_state::{HistoryState, JournalState, Trouble};
@@ -169,7 +169,7 @@ impl Node {
     ) -> Self {
         let (owners, begun) = opened;
         let wire_limits = rows::limits(&config);
-        let (directory, withheld) = change::begin(directory, &begun.withheld);
+        let (directory, withheld) = withheld::begin(directory, &begun.withheld);
         Self {
             config,
             directory: RwLock::new(Arc::new(directory)),

@@ -50,7 +50,6 @@ use ringwell_journal::{Cut, Verdict};
 
 use crate::arrivals;
 use crate::canary::{Bug, planted};
-use crate::change;
 use crate::lifetimes::{self, Lifetimes};
 use crate::lists;
 use crate::node;
@@ -58,6 +57,7 @@ use crate::store::{
     FileError, Files, Gaps, Identity, Inline, LastOwner, Memory, OverflowPeriods, ServedMap,
     Settings, WrittenJournal, flush_found_names, note_unflushed, read_lifetimes, write_lifetimes,
 };
+use crate::withheld;
 
 /// The name given to every data directory whose journals are copies of logs. Such directories need
 /// no individual names, because data is lost only if the log loses it.
@@ -232,7 +232,7 @@ pub fn begin<F: Files>(
     let heard = start.last_owner.filter(|owner| is_last_owner(owner, &reads));
     let clocks = agree(&mut reads, &start.reading, heard.map(|it| it.recorded));
     let now = clocks.shard(start.reading.since_boot);
-    let withheld = withheld(&reads, start, now)?;
+    let withheld = locked_overflow(&reads, start, now)?;
     let doubtful: Vec<u16> =
         reads.iter().filter(|read| read.is_in_doubt).map(|read| read.shard).collect();
     let served =
@@ -315,7 +315,7 @@ fn check<F: Files>(reads: &[Read<F>], start: &Start<'_, F>) -> Result<(), StartE
 ///
 /// # Errors
 /// [`OverflowTaken`] if they are not to be withheld.
-fn withheld<F: Files>(
+fn locked_overflow<F: Files>(
     reads: &[Read<F>],
     start: &Start<'_, F>,
     now: Millis,
@@ -325,7 +325,7 @@ fn withheld<F: Files>(
         return Err(*first);
     }
     for OverflowTaken { number, seconds, .. } in &taken {
-        change::warn(*number, &start.directory.overflow_pools(*number), *seconds);
+        withheld::warn(*number, &start.directory.overflow_pools(*number), *seconds);
     }
     Ok(taken.iter().map(|it| (it.number, it.until)).collect())
 }

@@ -111,7 +111,7 @@ pub enum Unfit {
         found: Value,
         /// The required value.
         wanted: Value,
-        /// What an operator can do.
+        /// The remedy, as an instruction to the operator.
         remedy: String,
     },
 }

@@ -157,7 +157,9 @@ async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: 
                     shard = thread.id,
                     left_out,
                     %error,
-                    "a link was refused: only nodes with a certificate of this cluster can connect"
+                    "a link was refused: only nodes with a certificate of this cluster can connect. \
+                     If the error is an alert, the other node refused this node's certificate: \
+                     its log gives the reason"
                 );
             }
         }

@@ -218,6 +218,9 @@ fn links_over_tcp_require_a_certificate_of_the_cluster_if_it_has_any() {
         for (pool, row) in (1..).zip(&rows) {
             assert_eq!(row.overflow, Cluster::owner(pool) == 0, "{map}: {row:?}");
         }
+        if map == "other.toml" {
+            stranger.says("this node refuses the certificate of another node");
+        }
         stranger.stop();
     }
     first.says("only nodes with a certificate of this cluster can connect");
@@ -225,6 +228,20 @@ fn links_over_tcp_require_a_certificate_of_the_cluster_if_it_has_any() {
     let mut link = Client::connect(&format!("127.0.0.1:{}", cluster.port)).unwrap();
     let authorization = format!("Bearer {SECRET}");
     assert!(link.post("/link/v1/ping", &[("authorization", &authorization)], "").is_err());
+
+    // Node a presents the certificate of node b, so its certificate lacks its name.
+    first.stop();
+    let unnamed = "[tls]\nca = \"ours.pem\"\ncertificate = \"ours-b.pem\"\nkey = \"ours-b.key\"\n";
+    fs::write(cluster.path("unnamed.toml"), format!("{plain}{unnamed}")).unwrap();
+    let unnamed = Server::start(cluster.command(0, "unnamed.toml"));
+    let second = Server::start(cluster.command(1, "tls.toml"));
+    let rows = cluster.ask(&mut second.client(), "unnamed");
+    assert!(rows.iter().any(|row| row.overflow), "{rows:?}");
+    second.says("this node refuses the certificate of another node");
+    second.says("certificate not valid for name");
+    unnamed.says("the other node refused this node's certificate");
+    unnamed.stop();
+    second.stop();
 
     let missing = plain + "[tls]\nca = \"ours.pem\"\ncertificate = \"no.pem\"\nkey = \"no.key\"\n";
     fs::write(cluster.path("missing.toml"), missing).unwrap();

@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use ringwell_config::Listen;
 use ringwell_trace::{Context, Kind, Parent, Span, TRACEPARENT};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::rustls::Error as TlsError;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use ringwell_driver::membership::{Membership, Neighbour};
@@ -61,11 +63,15 @@ pub(crate) struct Calls {
     connects: Cell<u64>,
     latency: RefCell<Histogram<u64>>,
     clocks: Clocks,
+    /// Whether this link reports refused certificates.
+    warns: bool,
+    /// The reason why the other node's certificate is refused.
+    refused: RefCell<Option<String>>,
 }
 
 impl Calls {
     /// If `warns` is set, this link logs a warning when the other machine's clock differs from this
-    /// one's.
+    /// one's, or when this node refuses the other node's certificate.
     pub(super) fn new(
         node: &Node,
         neighbour: &Neighbour,
@@ -88,6 +94,8 @@ impl Calls {
             connects: Cell::default(),
             latency: RefCell::new(latency_histogram()),
             clocks: Clocks::new(neighbour.node.clone(), warns, estimates),
+            warns,
+            refused: RefCell::default(),
         }
     }
 
@@ -180,7 +188,11 @@ impl Calls {
                     None => self.shake_hands(stream).await,
                     Some((tls, name)) => {
                         let stream = tls.connector().connect(name.clone(), stream).await;
-                        let stream = stream.map_err(lost)?;
+                        let stream = stream.map_err(|error| {
+                            self.report_certificate(&error);
+                            lost(error)
+                        })?;
+                        self.refused.take();
                         self.shake_hands(stream).await
                     }
                 }
@@ -188,6 +200,23 @@ impl Calls {
             Listen::Unix(path) => {
                 self.shake_hands(UnixStream::connect(path).await.map_err(lost)?).await
             }
+        }
+    }
+
+    /// If this node refuses the other node's certificate, logs the reason once.
+    fn report_certificate(&self, error: &io::Error) {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+        let Some(cause @ TlsError::InvalidCertificate(_)) = cause else { return };
+        let reason = cause.to_string();
+        if self.refused.replace(Some(reason.clone())).as_ref() != Some(&reason) && self.warns {
+            tracing::warn!(
+                node = self.clocks.node(),
+                address = %self.address,
+                reason,
+                "this node refuses the certificate of another node, and sends it no rows: give \
+                 that node a certificate that is valid now, was issued by the authority in `ca`, \
+                 and contains the node's name as a DNS name (subjectAltName)"
+            );
         }
     }
 

@@ -87,6 +87,11 @@ impl Clocks {
         Self { node, warns, ahead_ms, estimate, compared_at, reported_at }
     }
 
+    /// The name of the other node.
+    pub(super) fn node(&self) -> &str {
+        &self.node
+    }
+
     /// Returns by how many milliseconds the other machine's clock is ahead. The result is negative
     /// if that clock is behind.
     pub(super) fn ahead_ms(&self) -> i64 {

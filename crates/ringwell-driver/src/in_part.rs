@@ -1,4 +1,5 @@
-//! Overflow numbers that pools get later, because a visitor may still hold them.
+//! Changes of the list of pools that are applied except for overflow numbers that a visitor may
+//! still hold.
 //!
 //! If the list of pools comes from a database, it must not be refused as a whole because of one
 //! overflow number: the database may have been restored from a copy that is older than the number's
@@ -8,64 +9,24 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber};
+use ringwell_core::{Millis, NumberRange, PoolSpec, PromoNumber};
 use ringwell_directory::{Directory, Fault, RingPool, new_overflow};
 
-use super::{CollectedHolds, apply, ask_known, held, until};
 use crate::arrivals;
-use crate::change::ChangeError;
+use crate::change::{ChangeError, CollectedHolds, apply as apply_all, ask_known, held, until};
 use crate::lists::LIST_SPREAD;
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
+use crate::withheld::{Withheld, report, take_out};
 
-/// An overflow number that its pools do not have yet.
-#[derive(Clone, Debug)]
-pub(crate) struct Withheld {
-    number: PromoNumber,
-    /// The pools as they are in the list, with the overflow number.
-    pools: Vec<RingPool>,
-    /// Until this shard time, a visitor may hold the number.
-    until: Millis,
-}
-
-/// Takes the overflow numbers in `until` out of their pools. Returns these pools too.
-///
-/// # Errors
-/// None are possible, because a pool without an overflow number breaks no rule.
-fn take_out(
-    directory: Directory,
-    until: &[(PromoNumber, Millis)],
-) -> Result<(Directory, Vec<Withheld>), Vec<Fault>> {
-    let of = |(number, until): &(PromoNumber, Millis)| {
-        let pools = directory.overflow_pools(*number);
-        let pools = pools.iter().filter_map(|id| directory.pool(*id)).cloned().collect();
-        Withheld { number: *number, pools, until: *until }
-    };
-    let withheld: Vec<Withheld> = until.iter().map(of).collect();
-    if withheld.is_empty() {
-        return Ok((directory, withheld));
-    }
-    let pools = withheld.iter().flat_map(|it| &it.pools).map(RingPool::without_overflow);
-    Ok((directory.change(pools.collect(), &[])?, withheld))
-}
-
-/// Like [`take_out`], for the list that a process begins with.
-pub(crate) fn begin(
-    directory: Directory,
-    until: &[(PromoNumber, Millis)],
-) -> (Directory, Vec<Withheld>) {
-    #[expect(clippy::expect_used, reason = "without an overflow number, a pool breaks no rule")]
-    take_out(directory, until).expect("a valid list")
-}
-
-/// Like [`apply`], but the pools get an overflow number that a visitor may hold only after the
-/// visitor's lockout, by [`go_on`]. `make` gets a state in which all pools have their overflow
-/// numbers.
+/// Like [`change::apply`](crate::change::apply), but the pools get an overflow number that a visitor
+/// may hold only after the visitor's lockout, by [`go_on`]. `make` gets a state in which all pools
+/// have their overflow numbers.
 ///
 /// # Errors
 /// [`ChangeError`]
-pub async fn apply_in_part<P: Platform>(
+pub async fn apply<P: Platform>(
     platform: &P,
     node: &Node,
     peers: &Peers,
@@ -93,7 +54,7 @@ pub async fn go_on<P: Platform>(
     if node.withheld().iter().all(|it| it.until > now) {
         return Ok(());
     }
-    apply_in_part(platform, node, peers, |list| list.change(Vec::new(), &[])).await
+    apply(platform, node, peers, |list| list.change(Vec::new(), &[])).await
 }
 
 /// Applies a change without those overflow numbers that are in rotation or that a visitor holds.
@@ -118,7 +79,7 @@ async fn step<P: Platform>(
     let locked = locked(node, peers, &before, (&new, &waiting)).await?;
     let taken = platform.offload(move || take_out(next, &locked)).await;
     let (next, withheld) = taken.ok_or(ChangeError::Stopping)?.map_err(ChangeError::Rules)?;
-    apply(platform, node, peers, move |_| Ok(next)).await?;
+    apply_all(platform, node, peers, move |_| Ok(next)).await?;
     node.set_withheld(withheld);
     Ok(is_in_rotation)
 }
@@ -174,36 +135,4 @@ fn in_rotation(
     let numbers = NumberRange::new(number, 1).into_iter().collect();
     let of_number = PoolSpec { id, lockout: Millis::ZERO, numbers };
     Some(until(held, &of_number).unwrap_or(Millis::ZERO))
-}
-
-/// Logs which overflow numbers are withheld now, and which are not withheld any more.
-fn report(before: &[Withheld], after: &[Withheld], now: Millis) {
-    let is_in = |list: &[Withheld], it: &Withheld| {
-        list.iter().any(|other| other.number == it.number && other.until == it.until)
-    };
-    for it in after.iter().filter(|it| !is_in(before, it)) {
-        let pools: Vec<PoolId> = it.pools.iter().map(RingPool::id).collect();
-        warn(it.number, &pools, it.until.0.saturating_sub(now.0).div_ceil(1_000));
-    }
-    for it in before.iter().filter(|it| after.iter().all(|other| other.number != it.number)) {
-        tracing::info!(
-            number = %it.number,
-            "a number that was withheld because a visitor might hold it is an overflow number \
-             from now on, unless the list of ring pools has changed"
-        );
-    }
-}
-
-/// Logs that `number` is not yet the overflow number of `pools`.
-pub(crate) fn warn(number: PromoNumber, pools: &[PoolId], seconds: u64) {
-    let ring_pools = pools.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    tracing::warn!(
-        %number,
-        ring_pools,
-        seconds,
-        "a visitor may still hold a number that is to become an overflow number, because the \
-         database was restored from an older copy: for this many seconds, the ring pools have no \
-         overflow number, and rows for them fail if no number is free. They then get the overflow \
-         number by themselves"
-    );
 }
