@@ -239,7 +239,7 @@ fn remove(server: &Server, id: u64, yes: bool, json: bool) -> anyhow::Result<Exi
             "cannot ask for confirmation without a terminal: pass --yes to remove ring pool {id}"
         );
         let (name, numbers) = (text(&pool, "name"), show::counted(&pool));
-        eprint!("Remove ring pool {id}, {name}, with {numbers}? [y/N] ");
+        write!(io::stderr(), "Remove ring pool {id}, {name}, with {numbers}? [y/N] ")?;
         io::stderr().flush()?;
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -409,7 +409,7 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
         }
         left.retain(|bucket| !piece.contains(bucket));
         if shows {
-            eprint!("\r{} of {all} buckets have moved ", all - left.len());
+            let _ = write!(io::stderr(), "\r{} of {all} buckets have moved ", all - left.len());
         }
     }
     if shows && all > 0 {

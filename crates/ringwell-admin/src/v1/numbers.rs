@@ -67,9 +67,9 @@ pub(crate) struct Move {
     /// If `to` is `inventory`, the only network that may use the numbers from now on, or null for
     /// all networks. If absent, the networks that may use the numbers stay the same. Requires a
     /// token that is valid in all networks.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default)]
     #[schema(value_type = Option<String>)]
-    network: Option<Option<String>>,
+    network: Users,
     /// If `to` is `pool`, the pause before the numbers return to the pool. 0 means no pause.
     #[serde(default)]
     cooldown_seconds: u64,
@@ -89,9 +89,19 @@ pub(crate) enum Target {
     Pool,
 }
 
-/// Parses a member that is present, even if it is null.
-fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<String>>, D::Error> {
-    Option::deserialize(from).map(Some)
+/// The networks that may use numbers.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Users {
+    #[default]
+    AsBefore,
+    All,
+    Only(String),
+}
+
+impl<'de> Deserialize<'de> for Users {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Option::deserialize(from).map(|network| network.map_or(Self::All, Self::Only))
+    }
 }
 
 /// The result of a change, with the count of numbers that it affects.
@@ -195,7 +205,7 @@ pub(crate) async fn move_to(
     let mut visitor = enter(&context, &headers, Role::Write).await?;
     let Move { ranges: texts, to, network, cooldown_seconds } = body(&bytes)?;
     let (ranges, trial) = (ranges(&texts)?, query(&uri)?);
-    if network.is_some() {
+    if network != Users::AsBefore {
         visitor = enter_all(&context, &headers, Role::Write).await?;
         if !matches!(to, Target::Inventory) {
             return Err(Problem::bad_request(
@@ -218,8 +228,10 @@ pub(crate) async fn move_to(
         let placed = change.end_quarantine(&ranges, cooldown).await?;
         placed.entered + placed.waiting
     };
-    if let Some(network) = network {
-        change.reserve_for(&ranges, network.as_deref()).await?;
+    match network {
+        Users::AsBefore => {}
+        Users::All => drop(change.reserve_for(&ranges, None).await?),
+        Users::Only(network) => drop(change.reserve_for(&ranges, Some(&network)).await?),
     }
     let done = finish(&context, change, &trial).await?;
     Ok(Json(Counted { numbers, done }))

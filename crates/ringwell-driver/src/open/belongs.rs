@@ -1,7 +1,6 @@
 //! Whether the files in a data directory are those that this process may serve, and what a process
 //! that does not read them must leave behind.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::read::{Read, found_journals};
