@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let ring = Ring { id: &id, from: &from, to: &to, answer_after, talk };
     match phone.ring(&ring, |step: &str| print_line(step))? {
         Rung::Answered => {
-            print_line(format_args!("ended after a conversation of {} s", talk.as_secs()))
+            print_line(format_args!("ended after a conversation of {} s", talk.as_secs()));
         }
         Rung::NoAnswer => print_line("no answer"),
         Rung::NotConnected(document) => {

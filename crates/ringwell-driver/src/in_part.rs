@@ -73,8 +73,8 @@ async fn step<P: Platform>(
         let new: BTreeSet<_> = new_overflow(&old, &next).into_iter().map(|it| it.0).collect();
         Ok((next, new))
     };
-    let made = platform.offload(make).await.ok_or(ChangeError::Stopping)?;
-    let (next, new) = made.map_err(ChangeError::Rules)?;
+    let next = platform.offload(make).await.ok_or(ChangeError::Stopping)?;
+    let (next, new) = next.map_err(ChangeError::Rules)?;
     let is_in_rotation = new.iter().any(|number| before.pool_by_number(*number).is_some());
     let locked = locked(node, peers, &before, (&new, &waiting)).await?;
     let taken = platform.offload(move || take_out(next, &locked)).await;

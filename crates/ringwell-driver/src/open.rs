@@ -44,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use read::KeptIn;
 use ringwell_config::Durability;
 use ringwell_core::{Millis, PromoNumber};
-use ringwell_directory::{Directory, Owner};
+use ringwell_directory::{Directory, Owner, Owners};
 use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
 use ringwell_journal::{Cut, Verdict};
 
@@ -238,9 +238,7 @@ pub fn begin<F: Files>(
     let served =
         start.member.map(|_| ServedMap::read(files, &settings.data)).transpose()?.flatten();
     let served_owners = served.as_ref().and_then(|served| served.owners.clone());
-    let dropped = served_owners.as_ref().zip(own).filter(|_| !start.has_log);
-    let shards = directory.placement().shards();
-    let dropped = dropped.map(|(was, own)| dropped::buckets(was, shards, own, start.on_disk));
+    let dropped = dropped_buckets(start, served_owners.as_ref());
     // With durability `memory`, the holds of earlier lists are lost, so every list counts as new.
     let served = served.filter(|_| has_files);
     let served_lists = served.as_ref().and_then(|served| served.lists.clone());
@@ -263,9 +261,7 @@ pub fn begin<F: Files>(
     new.extend(doubtful.iter().flat_map(|shard| placement.buckets_of(*shard)));
     let journals = reads.iter().filter_map(Read::written).collect();
     let mut missing = missing(&reads, copied, (recorded_until, clocks.wall(now)));
-    if let Some(buckets) = dropped.filter(|buckets| !buckets.is_empty()) {
-        missing.add_of(clocks.wall(now), buckets);
-    }
+    missing.add_of(clocks.wall(now), dropped);
     let opened = reads.into_iter().filter(|read| start.only.is_none_or(|it| it == read.shard));
     let shards = opened.map(|read| open(read, now)).collect::<Result<Vec<_>, _>>()?;
     let is_new = member.is_some() && !new.is_empty();
@@ -294,6 +290,13 @@ pub fn begin<F: Files>(
     begun.facts.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
     hold_shards(&mut begun, directory, &doubtful, now);
     Ok(begun)
+}
+
+/// Returns [`dropped::buckets`]. In a shared log, shards are not lost with a machine.
+fn dropped_buckets<F>(start: &Start<'_, F>, served: Option<&Owners>) -> BTreeSet<u16> {
+    let known = served.zip(start.member).filter(|_| !start.has_log);
+    let Some((served, (own, _))) = known else { return BTreeSet::new() };
+    dropped::buckets(served, start.directory.placement().shards(), own, start.on_disk)
 }
 
 /// Checks that this process may serve the data directory, warns of journals that do not belong

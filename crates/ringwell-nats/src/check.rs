@@ -209,8 +209,8 @@ pub(crate) fn stream(
             |value: &Value| value.is_null() || *value == json!(false) || *value == json!(0);
         let (found, wanted) = (&found[setting], &wanted[setting]);
         if found != wanted && !(is_off(found) && is_off(wanted)) {
-            let (found, wanted) = (found.clone(), wanted.clone());
-            let (stream, remedy) = (name.to_owned(), remedy(name, setting, &wanted));
+            let (stream, remedy) = (name.to_owned(), remedy(name, setting, wanted));
+            let (found, wanted) = (found.to_string(), wanted.to_string());
             return Err(Unfit::Setting { stream, setting, found, wanted, remedy });
         }
     }

@@ -1,7 +1,6 @@
 //! The reasons why the servers cannot keep journals.
 
 use ringwell_config::Replicated;
-use serde_json::Value;
 
 /// The server version with which Ringwell is tested: this minor version, with this patch version or
 /// a later one.
@@ -108,9 +107,9 @@ pub enum Unfit {
         /// The setting.
         setting: &'static str,
         /// The value of the setting.
-        found: Value,
+        found: String,
         /// The required value.
-        wanted: Value,
+        wanted: String,
         /// The remedy, as an instruction to the operator.
         remedy: String,
     },

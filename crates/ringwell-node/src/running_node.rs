@@ -157,22 +157,29 @@ impl RunningNode {
     }
 }
 
-/// Carries out orders until all senders are dropped.
-pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orders): Orders) {
-    let mut check = tokio::time::interval(GO_ON_EVERY);
-    loop {
+/// Carries out orders until all senders are dropped, and gives pools the overflow numbers that
+/// visitors held.
+pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, orders: Orders) {
+    let (node, others) = (Arc::clone(&server.node), peers.clone());
+    let check = async {
+        let mut check = tokio::time::interval(GO_ON_EVERY);
+        loop {
+            check.tick().await;
+            if node.withholds() {
+                go_on(&node, &others).await;
+            }
+        }
+    };
+    tokio::select! {
+        () = carry_out_orders(server, peers, orders) => {}
+        () = check => {}
+    }
+}
+
+async fn carry_out_orders(server: Arc<Server>, peers: Peers, Orders(mut orders): Orders) {
+    while let Some(order) = orders.recv().await {
         let (server, node) = (Arc::clone(&server), Arc::clone(&server.node));
         let peers = peers.clone();
-        let order = tokio::select! {
-            order = orders.recv() => order,
-            _ = check.tick() => {
-                if node.withholds() {
-                    tokio::spawn(async move { go_on(&node, &peers).await });
-                }
-                continue;
-            }
-        };
-        let Some(order) = order else { return };
         match order {
             Order::Current => node.directory_is_current(Tokio.moment()),
             Order::Sites(sites) => {

@@ -69,9 +69,11 @@ impl Gaps {
         self.merge_oldest();
     }
 
-    /// Adds a gap from the beginning until `to` that concerns only these buckets.
+    /// Adds a gap from the beginning until `to` that concerns only these buckets, if there are any.
     pub fn add_of(&mut self, to: Millis, buckets: BTreeSet<u16>) {
-        self.merge(&Self(vec![Gap { from: 0, to: to.0, buckets: Some(buckets) }]));
+        if !buckets.is_empty() {
+            self.merge(&Self(vec![Gap { from: 0, to: to.0, buckets: Some(buckets) }]));
+        }
     }
 
     /// Merges the two oldest gaps if there are too many.
