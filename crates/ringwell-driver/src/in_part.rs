@@ -37,7 +37,10 @@ pub async fn apply<P: Platform>(
         // The numbers have left their pools now, so their lockouts are known.
         step(platform, node, peers, |list| list.change(Vec::new(), &[])).await?;
     }
-    report(&before, &node.withheld(), now(node, peers).await?);
+    let after = node.withheld();
+    if !(before.is_empty() && after.is_empty()) {
+        report(&before, &after, now(node, peers).await?);
+    }
     Ok(())
 }
 
@@ -106,8 +109,13 @@ async fn locked(
     }
     let shards: Vec<u16> = node.shards().collect();
     let known = ask_known(peers, shards.iter(), &ranges, false).await?;
-    let held = held(peers, &shards, before).await?;
-    let now = now(node, peers).await?;
+    let is_new = |number: &PromoNumber| before.pool_by_number(*number).is_none();
+    let (held, now) = if waiting.is_empty() && new.iter().all(is_new) {
+        // The usual case, in which neither is needed.
+        (CollectedHolds::default(), Millis::ZERO)
+    } else {
+        (held(peers, &shards, before).await?, now(node, peers).await?)
+    };
     let in_rotation = |number| in_rotation(node, before, &held, (number, now));
     let until = |number: &PromoNumber| {
         let known = known.iter().filter(|known| known.slot.number == *number);
