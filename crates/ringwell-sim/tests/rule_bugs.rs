@@ -20,7 +20,7 @@ fn bugs_in_the_rules_are_found() {
         (Bug::LockCompare, 0, &[], &["double in shard time", "double"]),
         (Bug::NotFifo, 0, &[], &["wrong order"]),
         (Bug::TwoOfAPool, 0, &[Kind::Retry, Kind::Visitor], &["visitor moved"]),
-        (Bug::DoubtsIgnored, 1_072, undone, &["attribution"]),
+        (Bug::DoubtsIgnored, 200, undone, &["attribution"]),
     ];
     for (bug, from, on, rules) in cases {
         plant_in_core(Some(bug));
