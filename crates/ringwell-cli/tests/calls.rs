@@ -340,7 +340,7 @@ fn the_second_destination_is_called_when_the_first_is_busy() {
     let last = twilio.post(&dial, "CallSid=CA1&DialCallStatus=no-answer");
     assert!(last.body.ends_with("<Response/>"), "{}", last.body);
     let call = board.call("CA1", |call| call["state"] == "ended");
-    assert_eq!(call["outcome"], "no_answer", "{call:#}");
+    assert_eq!(call["outcome"], "busy", "{call:#}");
 }
 
 #[test]

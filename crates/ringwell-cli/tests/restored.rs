@@ -521,7 +521,7 @@ fn a_call_during_the_missing_part_of_a_copy_is_not_attributed_to_an_earlier_visi
     let site = Site::new(vec![Pool::new(1, 1, short), Pool::new(2, 1, short)], "shards = 2");
     let server = Server::start(site.serve(&[]));
     let before = batch::one(&mut server.client(), &site.pools[0], "before");
-    let began = now_ms();
+    let began = now_ms() + 1;
     std::thread::sleep(2 * short);
     server.stop();
     let folder = tempfile::TempDir::new().unwrap();

@@ -218,7 +218,7 @@ fn a_cluster_file_that_places_pools_elsewhere_is_refused() {
     assert!(refused.log.contains("another placement of pools"), "{}", refused.log);
     let alone = nodes.sites[0].serve(&["--listen", "127.0.0.1:0", "--shards", "1"]);
     let refused = Server::try_start(alone).unwrap_err();
-    assert!(refused.log.contains("another placement of pools"), "{}", refused.log);
+    assert!(refused.log.contains("belongs to a node of a cluster"), "{}", refused.log);
 }
 
 #[test]

@@ -155,9 +155,10 @@ impl Gaps {
             let is_in = |of: &BTreeSet<u16>| bucket.is_some_and(|bucket| of.contains(&bucket));
             gap.buckets.as_ref().map_or(is_here, is_in)
         };
-        // Other shards' allocations are not undone here.
-        let is_made_here = past.held.as_ref().is_some_and(|held| held.pool.is_some());
-        let is_undone = |gap: &Gap| is_made_here && gap.from < since.saturating_add(UNDONE_MAX.0);
+        // Other shards' allocations are not undone here, and none is undone before it is made.
+        let may_be_undone =
+            past.held.as_ref().is_some_and(|held| held.pool.is_some()) && since < at;
+        let is_undone = |gap: &Gap| may_be_undone && gap.from < since.saturating_add(UNDONE_MAX.0);
         let is_free = |gap: &Gap| {
             let is_over = free_from < at.min(gap.to);
             is_over || is_undone(gap) && !planted(Bug::UndoneInGap)

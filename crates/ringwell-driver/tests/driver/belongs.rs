@@ -115,3 +115,11 @@ fn the_history_of_shards_that_are_gone_is_missing() {
         assert_eq!(Gaps::read(&OsFiles, &data.settings.data).unwrap(), begun.facts.gaps);
     }
 }
+
+#[test]
+fn placements_on_different_shards_have_different_names() {
+    let [two, three] = [2, 3].map(|shards| directory(shards, LIFETIME));
+    let name = |list: &Directory| open::placement_name(list.placement());
+    assert_eq!(name(&two), name(&directory(2, Millis(1_000))));
+    assert_ne!(name(&two), name(&three));
+}

@@ -595,11 +595,3 @@ fn only_the_time_of_the_process_whose_shards_were_taken_over_is_believed() {
     assert_eq!(believed.len(), 1, "{believed:?}");
     assert!(!is_believed(vec![believed[0]]), "there are two shards");
 }
-
-#[test]
-fn placements_on_different_shards_have_different_names() {
-    let [two, three] = [2, 3].map(|shards| directory(shards, LIFETIME));
-    let name = |list: &Directory| open::placement_name(list.placement());
-    assert_eq!(name(&two), name(&directory(2, Millis(1_000))));
-    assert_ne!(name(&two), name(&three));
-}
