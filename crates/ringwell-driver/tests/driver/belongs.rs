@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringwell_config::Durability;
 use ringwell_core::Millis;
-use ringwell_directory::{BucketHolds, Owners, Placement};
+use ringwell_directory::{BucketHolds, Directory, Owners, Placement};
 use ringwell_driver::open::{self, Copied, StartError};
 use ringwell_driver::store::{Gaps, ServedMap, Settings, is_restored, unmark_restored};
 use ringwell_os::OsFiles;
