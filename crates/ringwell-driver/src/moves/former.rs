@@ -1,4 +1,4 @@
-//! Tells the nodes of the previous cluster file that there is a newer one.
+//! Announces a newer cluster file to the nodes of the previous one.
 //!
 //! A starting node exchanges owners with the nodes in its cluster file. If the previous file had
 //! other nodes, or the same nodes at other addresses, these may still run with the previous file.
@@ -26,9 +26,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// A node of the previous cluster file, and the connection to its former address.
 type Former<P> = (KnownNode, <P as Platform>::Net);
 
-/// Tells each node of the previous cluster file that is not in this node's file, or has another
-/// address there. `net` creates a connection. If a node does not answer, the attempt is repeated
-/// until the longest lifetime has passed. Runs before this node serves.
+/// Announces this node's cluster file to each node of the previous one that the new one omits or
+/// that has another address there. `net` creates a connection. If a node does not answer, the
+/// attempt is repeated until the longest lifetime has passed. Runs before this node serves.
 pub async fn tell_former<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -48,7 +48,7 @@ pub async fn tell_former<P: Platform>(
         let net = net(&Neighbour { shard, node: known.name.clone(), link });
         Some((known, net))
     });
-    let left = tell_all(platform, node, peers, former.collect()).await;
+    let left = announce_to_all(platform, node, peers, former.collect()).await;
     if !left.is_empty() {
         let nodes: Vec<&str> = left.iter().map(|(known, _)| known.name.as_str()).collect();
         tracing::warn!(
@@ -76,7 +76,7 @@ async fn go_on<P: Platform>(
     let until = platform.moment() + Duration::from_millis(longest.0);
     while !left.is_empty() && platform.moment() < until {
         platform.sleep_until(platform.moment() + EVERY).await;
-        left = tell_all(platform, node, peers, left).await;
+        left = announce_to_all(platform, node, peers, left).await;
     }
     record(platform, node, &[]).await;
 }
@@ -88,26 +88,26 @@ fn is_former(membership: &Membership, known: &KnownNode) -> bool {
 }
 
 /// Returns the nodes that do not answer.
-async fn tell_all<P: Platform>(
+async fn announce_to_all<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
     peers: &Peers,
     former: Vec<Former<P>>,
 ) -> Vec<Former<P>> {
-    let tell = |former| {
+    let announce_to = |former| {
         let (at, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
-        platform.task(async move { tell(&at, &node, &peers, former).await })
+        platform.task(async move { announce(&at, &node, &peers, former).await })
     };
-    let told: Vec<_> = former.into_iter().map(tell).collect();
+    let answers: Vec<_> = former.into_iter().map(announce_to).collect();
     let mut left = Vec::new();
-    for told in told {
-        left.extend(told.await.ok().flatten());
+    for answer in answers {
+        left.extend(answer.await.ok().flatten());
     }
     left
 }
 
-/// Tells one node. Returns it if it does not answer.
-async fn tell<P: Platform>(
+/// Announces the owners to one node. Returns the node if it does not answer.
+async fn announce<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
     peers: &Peers,
@@ -149,7 +149,7 @@ async fn record<P: Platform>(platform: &P, node: &Node, left: &[Former<P>]) {
         tracing::warn!(
             %error,
             "the nodes of the cluster file could not be recorded: if a newer file omits some of \
-             them, this node will not tell them"
+             them, they do not learn of it from this node"
         );
     }
 }
