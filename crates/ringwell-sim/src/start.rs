@@ -199,10 +199,7 @@ impl World {
         let mut config = Config::new(PathBuf::from(DATA), 1);
         config.durability = self.durability;
         config.journal.segment_bytes = SEGMENT_BYTES;
-        // With the planted bug `ThroughTooEarly`, a snapshot is nearly always in progress, so that
-        // changes happen during snapshots.
-        let is_often = self.bug == Some(Bug::ThroughTooEarly);
-        config.journal.snapshot_every_bytes = if is_often { 1 } else { SNAPSHOT_EVERY_BYTES };
+        config.journal.snapshot_every_bytes = SNAPSHOT_EVERY_BYTES;
         config.journal.history_bytes = 6 * SEGMENT_BYTES;
         if let Some(age_us) = self.pace.history_age_us() {
             config.journal.history_age = Millis(age_us / MS);

@@ -26,10 +26,15 @@ pub(crate) struct Image {
     pub(crate) at: PathBuf,
 }
 
-fn succeeds(command: &mut Command) -> bool {
-    // Programs for administrators are in directories that may be missing from `PATH`.
+/// Lets the command find programs for administrators, which are in directories that may be missing
+/// from `PATH`.
+fn administrator(command: &mut Command) -> &mut Command {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    command.env("PATH", path).output().is_ok_and(|done| done.status.success())
+    command.env("PATH", path)
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    administrator(command).output().is_ok_and(|done| done.status.success())
 }
 
 impl Image {
@@ -50,6 +55,11 @@ impl Image {
         succeeds(Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.at))
     }
 
+    fn has_loop_device(&self) -> bool {
+        let listed = administrator(Command::new("losetup").arg("-j").arg(&self.image)).output();
+        listed.is_ok_and(|listed| !listed.stdout.is_empty())
+    }
+
     /// Cuts the power, so that unflushed data is lost.
     pub(crate) fn cut_power(&self) {
         assert!(succeeds(Command::new("python3").args(["-c", CUT]).arg(&self.at)));
@@ -58,9 +68,17 @@ impl Image {
     /// Mounts the disk again, as a machine does when its power returns.
     pub(crate) fn mount_again(&self) {
         let until = Instant::now() + PATIENCE;
-        while !succeeds(Command::new("umount").arg(&self.at)) {
-            assert!(Instant::now() < until, "it cannot be unmounted");
+        let wait = |what| {
+            assert!(Instant::now() < until, "{what}");
             thread::sleep(Duration::from_millis(20));
+        };
+        while !succeeds(Command::new("umount").arg(&self.at)) {
+            wait("it cannot be unmounted");
+        }
+        // A process of another test may have copied this mount with `unshare -m`. Until that process
+        // ends, the file system stays shut down, and a new mount would be the same file system.
+        while self.has_loop_device() {
+            wait("its loop device stays attached");
         }
         assert!(self.mount(), "it cannot be mounted again");
     }

@@ -543,7 +543,8 @@ fn a_number_stays_in_doubt_in_its_next_pool_after_the_hold_of_its_former_one() {
 /// A number entered a pool in transit and may have been handed out elsewhere since. The giver has
 /// an allocation of this number, but the next owner may have a newer one.
 #[test]
-fn an_old_allocation_of_a_number_that_enters_a_pool_in_transit_is_not_sent_as_the_newest() {
+pub(crate) fn an_old_allocation_of_a_number_that_enters_a_pool_in_transit_is_not_sent_as_the_newest()
+ {
     for is_known in [false, true] {
         let platform = Virtual::default();
         let pair = Pair::new(&platform);

@@ -6,15 +6,54 @@ use ringwell_driver::Bug;
 use ringwell_driver::canary::plant;
 
 use crate::{
-    appends, arrivals, changes, conflict, disk, holder, link, moves_back, newer, open, snapshots,
-    witness,
+    appends, arrivals, changes, conflict, disk, holder, journals, link, moves, moves_agreed,
+    moves_back, newer, open, snapshots, witness,
 };
 
-const FOUND_BY: [(Bug, fn()); 27] = [
+const FOUND_BY: [(Bug, fn()); 39] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
     ),
+    (
+        Bug::ThroughTooEarly,
+        snapshots::a_snapshot_covers_the_groups_that_were_added_while_it_was_taken,
+    ),
+    (
+        Bug::LengthenedUnsaved,
+        snapshots::a_snapshot_waits_ten_seconds_for_a_log_that_stores_slowly_and_not_for_a_full_disk,
+    ),
+    (
+        Bug::ListChangedUnseen,
+        moves_agreed::buckets_stay_if_their_list_changes_after_the_next_owner_has_agreed,
+    ),
+    (
+        Bug::AdoptUnstored,
+        moves_agreed::lockouts_that_arrive_are_stored_before_they_are_confirmed,
+    ),
+    (Bug::UnreadUnreported, holder::an_allocation_without_its_record_may_not_be_the_newest),
+    (
+        Bug::FormerShardBelieved,
+        journals::a_doubted_journal_holds_buckets_that_another_shard_of_the_node_now_has,
+    ),
+    (
+        Bug::RecordAskedAgain,
+        holder::a_node_that_has_answered_with_the_record_is_not_asked_for_it_again,
+    ),
+    (
+        Bug::AbortNotCompleted,
+        moves_agreed::buckets_come_back_although_the_answer_of_the_node_that_agreed_to_it_was_lost,
+    ),
+    (
+        Bug::DoubtForgotten,
+        holder::a_visitor_whose_allocation_was_in_doubt_when_its_pool_moved_hides_no_later_one,
+    ),
+    (
+        Bug::DoubtsStayBehind,
+        arrivals::an_old_allocation_of_a_number_that_enters_a_pool_in_transit_is_not_sent_as_the_newest,
+    ),
+    (Bug::StaleTake, moves_back::buckets_on_their_way_back_are_not_taken_back_without_their_lockouts),
+    (Bug::TakenNotHeld, moves::holds_of_buckets_and_gaps_in_the_history_move_along),
     (Bug::ReportGivenUp, witness::a_report_whose_sender_has_gone_is_recorded),
     (Bug::StopUnflushed, disk::the_end_of_a_journal_flushes_the_groups_that_were_not),
     (

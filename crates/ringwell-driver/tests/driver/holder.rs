@@ -9,10 +9,12 @@ use ringwell_config::demo_pools;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Directory, RingPool, bucket};
 use ringwell_driver::holder::{HolderError, Joined, holder};
+use ringwell_driver::message::Message;
 use ringwell_driver::node::{Begun, JournalState, Phase};
 use ringwell_driver::store::Gaps;
 use ringwell_driver::{Platform, moves};
-use ringwell_engine::Missing;
+use ringwell_engine::{Missing, Moment};
+use tokio::sync::oneshot;
 
 use crate::moves::{give, hand_out};
 use crate::pair::{LIFETIME, Links, Pair, Side};
@@ -228,10 +230,31 @@ fn a_lockout_that_the_owner_may_have_ended_names_no_visitor() {
     });
 }
 
+/// The clock of a node may be set between two questions about one allocation.
+#[test]
+pub(crate) fn a_node_that_has_answered_with_the_record_is_not_asked_for_it_again() {
+    let platform = Virtual::default();
+    let pair = pair_with_one_number_each(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let first = hand_out(a, 0, 1);
+        let at = wall(&platform) + 10;
+        give(&pair, 2).await.unwrap();
+        pass(&platform, 1).await;
+        for number in first.into_values() {
+            // Each of node a's two shards is asked once.
+            pair.b_to_a.set(Links::UpFor(2));
+            let joined = ask(b, number, at).await;
+            assert!(joined.past.held.is_some_and(|held| held.pool.is_some()));
+            assert_eq!(pair.b_to_a.get(), Links::UpFor(0));
+        }
+    });
+}
+
 /// While its pools were held, node b could not know whether its own allocations were the newest, so
 /// it did not send them when the pools went back to node a. Only node b can name their visitors.
 #[test]
-fn a_visitor_whose_allocation_was_in_doubt_when_its_pool_moved_hides_no_later_one() {
+pub(crate) fn a_visitor_whose_allocation_was_in_doubt_when_its_pool_moved_hides_no_later_one() {
     let platform = Virtual::default();
     let pair = pair_with_one_number_each(&platform);
     platform.run(async {
@@ -263,6 +286,36 @@ fn a_visitor_whose_allocation_was_in_doubt_when_its_pool_moved_hides_no_later_on
             assert_eq!(ask(a, number, wall(&platform)).await.past, newest);
             pair.a_to_b.set(Links::Up);
             assert_eq!(ask(a, number, at).await.past.held, Some(known));
+        }
+    });
+}
+
+/// Node b has taken a number over in doubt: it does not have the record of the number's newest
+/// allocation, and other nodes may know later ones.
+#[test]
+pub(crate) fn an_allocation_without_its_record_may_not_be_the_newest() {
+    let platform = Virtual::default();
+    let pair = pair_with_one_number_each(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let first = hand_out(a, 0, 1);
+        pass(&platform, 2).await;
+        give(&pair, 2).await.unwrap();
+        let shard = b.shard(2);
+        let (now, at) = (shard.now(), Moment::Wall(Millis(wall(&platform))));
+        for (pool, number) in first {
+            let look_up = async || {
+                let (reply, answer) = oneshot::channel();
+                let asked = Message::Attribution { number, at, keep_alives: false, reply };
+                assert!(b.peers.send(2, asked), "its queue is full");
+                answer.await.unwrap().unwrap()
+            };
+            let sure = look_up().await;
+            assert!(sure.held.is_some() && sure.missing.is_none(), "{sure:?}");
+            assert!(shard.engine.borrow_mut().hold_pool(now, pool, now + Millis(1)));
+            let doubted = look_up().await;
+            assert_eq!((doubted.held, doubted.missing), (None, Some(Missing::NotKept)));
+            assert_eq!(doubted.later, sure.held.map(|held| held.allocated_at));
         }
     });
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ringwell_core::{Millis, PoolId};
-use ringwell_directory::{BucketHold, bucket};
+use ringwell_directory::{BucketHold, Owners, bucket};
 use ringwell_driver::lifetimes::Lifetimes;
-use ringwell_driver::node::Phase;
+use ringwell_driver::node::{Begun, Phase};
 use ringwell_driver::store::{Gaps, SeenJournals, ServedMap};
 use ringwell_driver::witness::{self, JournalWord};
 use ringwell_driver::{Path, Platform, moves};
@@ -95,6 +95,27 @@ fn a_doubted_journal_is_held_for_lifetimes_that_only_other_nodes_know() {
             assert!(until >= now + lifetime && until < now + lifetime + Millis(9_000), "{until:?}");
         });
     }
+}
+
+/// Under the previous map, the buckets of shard 1 belonged to shard 0. Shard 1 knows none of the
+/// allocations that shard 0 has lost.
+#[test]
+pub fn a_doubted_journal_holds_buckets_that_another_shard_of_the_node_now_has() {
+    let platform = Virtual::default();
+    let pair = Pair::with(&platform, pair::pools(), |directory| {
+        let mut before = Owners::at_first(1, directory.placement());
+        directory.placement().buckets_of(1).for_each(|bucket| before.give(bucket, 0));
+        Begun { served_owners: Some(before), ..Begun::default() }
+    });
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        exchange(b, json!([]), json!([[0, "old", 1]])).await.unwrap();
+        a.node.enter(Phase::Starting);
+        witness::begin(&platform, &a.node, &a.peers).await;
+        a.node.enter(Phase::Serving);
+        let outcome = allocate(a.shard(1), first_pool(a, 1), 1);
+        assert!(matches!(outcome, Outcome::Exhausted { .. }), "{outcome:?}");
+    });
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod journals;
 mod life;
 mod link;
 mod moves;
+mod moves_agreed;
 mod moves_back;
 mod newer;
 mod open;

@@ -134,7 +134,7 @@ fn a_suspended_shard_does_not_hold_pools_because_of_lockouts_that_moved_to_it() 
 }
 
 #[test]
-fn holds_of_buckets_and_gaps_in_the_history_move_along() {
+pub fn holds_of_buckets_and_gaps_in_the_history_move_along() {
     let platform = Virtual::default();
     let pair = Pair::new(&platform);
     platform.run(async {

@@ -19,7 +19,7 @@ use ringwell_driver::membership::Membership;
 use ringwell_driver::message::{Message, PeerAnswer, PeerRow, PeerRows};
 use ringwell_driver::node::{Begun, Node, Phase};
 use ringwell_driver::queue::Peers;
-use ringwell_driver::store::{Memory, write_whole};
+use ringwell_driver::store::write_whole;
 use ringwell_driver::{Path, Platform, Shard, moves, rows, serve, writer};
 use ringwell_engine::{Ask, Outcome, Refusal, Restore, RowKey};
 use ringwell_journal::Tip;
@@ -29,6 +29,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::slow_store::Hanging;
 use crate::support::Virtual;
 
 pub const LIFETIME: Millis = Millis(60_000);
@@ -59,12 +60,16 @@ pub enum Links {
     Gone,
     /// Like `Gone`, but only for this many look-ups; all other requests are answered.
     GoneFor(u8),
+    /// This many look-ups are answered, and then the links are `Gone`.
+    UpFor(u8),
     /// No request is answered, and no failure is noticed.
     Silent,
     /// Like `Gone`, but only for requests with this path, which do not arrive.
     Without(Path),
     /// Requests with this path arrive, but their answers are lost.
     Deaf(Path),
+    /// Requests with this path take a second.
+    Slow(Path),
     /// Requests longer than this are refused.
     UpTo(usize),
     /// The other node agrees to a move, and reports this as the maximum length of the move's
@@ -79,6 +84,8 @@ pub struct Side {
     /// Only the node's own shards, as if the other node had left the cluster.
     pub alone: Peers,
     shards: Vec<Rc<Shard<Virtual>>>,
+    /// The stores of the shards.
+    pub stores: Vec<Rc<Hanging>>,
 }
 
 impl Side {
@@ -236,13 +243,13 @@ fn side(platform: &Virtual, node: &Arc<Node>, own: &[u16]) -> (Rc<Side>, Vec<(u1
         let (node, peers) = (Arc::clone(node), peers.clone());
         let shard = Shard::new(id, node, platform.clone(), engine, clock.clone(), peers);
         let shard = Rc::new(shard);
-        let store = Rc::new(Memory::new([1; 16], 1 << 20));
+        let store = Hanging::new(platform, platform.moment(), None);
         platform.spawn(writer::run(Rc::clone(&shard), Rc::clone(&store)));
-        platform.spawn(serve::serve(Rc::clone(&shard), Vec::new(), store, || 0, queue));
-        shard
+        platform.spawn(serve::serve(Rc::clone(&shard), Vec::new(), Rc::clone(&store), || 0, queue));
+        (shard, store)
     };
-    let shards = queues.into_iter().map(shard).collect();
-    (Rc::new(Side { node: Arc::clone(node), peers, alone, shards }), links)
+    let (shards, stores) = queues.into_iter().map(shard).unzip();
+    (Rc::new(Side { node: Arc::clone(node), peers, alone, shards, stores }), links)
 }
 
 /// Answers requests, and records them.
@@ -266,7 +273,11 @@ async fn link(
                         links.set(Links::GoneFor(count - 1));
                         true
                     }
-                    links => links == Links::Gone,
+                    Links::UpFor(count @ 1..) => {
+                        links.set(Links::UpFor(count - 1));
+                        false
+                    }
+                    links => matches!(links, Links::Gone | Links::UpFor(0)),
                 };
                 if is_away {
                     let _ = reply.send(Err("the other node is away".to_owned()));
@@ -289,7 +300,10 @@ async fn link(
             links => {
                 let to = Rc::clone(&to);
                 let platform = to.shards[0].platform.clone();
-                platform.spawn(async move {
+                platform.clone().spawn(async move {
+                    if links == Links::Slow(path) {
+                        platform.sleep_until(platform.moment() + Duration::from_secs(1)).await;
+                    }
                     let mut answer = to.answer(path, body).await;
                     if let (Links::Accepts(bytes), Path::Prepare, Ok(said)) =
                         (links, path, &mut answer)

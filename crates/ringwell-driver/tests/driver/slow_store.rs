@@ -18,11 +18,22 @@ use ringwell_journal::{Clocks, Group};
 use crate::support::{Virtual, body, bulk, locked, shards};
 
 /// Stores groups in memory, but not before a given time.
-struct Hanging {
+pub struct Hanging {
     platform: Virtual,
-    until: Moment,
+    pub until: Cell<Moment>,
     outcome: Cell<Option<Appended>>,
     memory: Memory,
+}
+
+impl Hanging {
+    pub fn new(platform: &Virtual, until: Moment, outcome: Option<Appended>) -> Rc<Self> {
+        Rc::new(Self {
+            platform: platform.clone(),
+            until: Cell::new(until),
+            outcome: Cell::new(outcome),
+            memory: Memory::new([0; 16], u64::MAX),
+        })
+    }
 }
 
 impl Store for Hanging {
@@ -30,7 +41,7 @@ impl Store for Hanging {
     type Draft = Infallible;
 
     async fn append(&self, group: Group) -> Appended {
-        self.platform.sleep_until(self.until).await;
+        self.platform.sleep_until(self.until.get()).await;
         match self.outcome.take() {
             Some(Appended::Full { .. }) => Appended::Full { group, error: "no room".to_owned() },
             Some(outcome) => outcome,
@@ -78,13 +89,9 @@ fn hanging(
     outcome: Option<Appended>,
 ) -> (Rc<Shard<Virtual>>, impl Sized + use<>) {
     let (shard, queue) = shards(platform, 1, Millis(60_000), Durability::Disk).remove(0);
-    let store = Hanging {
-        platform: platform.clone(),
-        until: platform.moment() + Duration::from_millis(ms),
-        outcome: Cell::new(outcome),
-        memory: Memory::new([0; 16], u64::MAX),
-    };
-    platform.spawn(writer::run(Rc::clone(&shard), Rc::new(store)));
+    let until = platform.moment() + Duration::from_millis(ms);
+    let store = Hanging::new(platform, until, outcome);
+    platform.spawn(writer::run(Rc::clone(&shard), store));
     (shard, queue)
 }
 

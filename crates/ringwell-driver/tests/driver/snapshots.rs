@@ -140,7 +140,24 @@ pub fn a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken() {
 }
 
 #[test]
-fn a_snapshot_waits_ten_seconds_for_a_log_that_stores_slowly_and_not_for_a_full_disk() {
+pub fn a_snapshot_covers_the_groups_that_were_added_while_it_was_taken() {
+    let platform = Virtual::default();
+    let (shard, store) = shard(&platform, 0);
+    platform.run(async {
+        let before = shard.engine.borrow().newest_group();
+        let (of, to) = (Rc::clone(&shard), Rc::clone(&store));
+        let snapshot = platform.task(async move { task::snapshot(&of, &*to).await });
+        platform.turn().await;
+        ask(&shard).await;
+        let newest = shard.engine.borrow().newest_group();
+        assert!(newest > before && store.published.lock().unwrap().is_empty());
+        snapshot.await.unwrap().unwrap();
+        assert_eq!(*store.published.lock().unwrap(), [newest]);
+    });
+}
+
+#[test]
+pub fn a_snapshot_waits_ten_seconds_for_a_log_that_stores_slowly_and_not_for_a_full_disk() {
     for (ms, why, wanted) in [
         (700, None, Ok(700)),
         (9_000, None, Ok(9_000)),
