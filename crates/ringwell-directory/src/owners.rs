@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Placement;
-use crate::placement::BUCKETS;
+use crate::placement::{BUCKETS, SHARDS_MAX};
 
 /// The maximum count of moves that another node may report; a greater count is invalid, because the
 /// count must be able to rise further.
@@ -56,6 +56,9 @@ impl TryFrom<Plain> for Owners {
         let Plain { version, shards, buckets } = plain;
         if buckets.len() != usize::from(BUCKETS) {
             return Err("there must be 1,024 buckets");
+        }
+        if shards > SHARDS_MAX {
+            return Err("there are more than 256 shards");
         }
         if buckets.iter().any(|(moves, _)| *moves > MOVES_MAX) {
             return Err("a bucket's count of moves is too large");

@@ -105,7 +105,10 @@ fn stored_data_is_checked() {
     some.give(7, 2);
     let text = serde_json::to_string(&some).unwrap();
     assert_eq!(serde_json::from_str::<Owners>(&text).unwrap(), some);
-    for bad in [text.replace("\"shards\":4", "\"shards\":2"), text.replacen("[0,0],", "", 1)] {
-        assert!(serde_json::from_str::<Owners>(&bad).is_err());
+    let with_shards = |shards| text.replace("\"shards\":4", &format!("\"shards\":{shards}"));
+    for bad in [with_shards(2), with_shards(SHARDS_MAX + 1), text.replacen("[0,0],", "", 1)] {
+        assert!(serde_json::from_str::<Owners>(&bad).is_err(), "{bad}");
     }
+    let most = serde_json::from_str::<Owners>(&with_shards(SHARDS_MAX)).unwrap();
+    assert_eq!(most.placement().shards(), SHARDS_MAX);
 }
