@@ -63,7 +63,8 @@ struct PoolFlags {
     /// Visitors per hour who need a number
     #[arg(long, value_name = "V", value_parser = parse_amount)]
     visitors_per_hour: Option<f64>,
-    /// Lockout of a number after its allocation
+    /// Mean lockout of a number: the pool's lifetime, plus the mean duration of a visit if visitors
+    /// use the script for web pages, whose keep-alives lengthen the lockout
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
     lifetime: Duration,
     /// Accepted overflow, e.g. 1% or 0.01

@@ -316,7 +316,7 @@ fn condition(rule: &str) -> (String, Option<&str>) {
 }
 
 #[test]
-fn the_guide_to_alerts_has_the_expressions_of_the_rules() {
+fn the_guide_to_alerts_has_the_expressions_and_severities_of_the_rules() {
     let guide = deploy("../docs/guides/alerts.md");
     let rules = deploy("prometheus/ringwell.rules.yml");
     let mut rules: Vec<_> = rules.split("- alert: ").skip(1).collect();
@@ -331,6 +331,7 @@ fn the_guide_to_alerts_has_the_expressions_of_the_rules() {
         let (expr, time) = condition(rule);
         let time = time.map_or_else(String::new, |time| format!(" for {time}"));
         assert_eq!(cells[3], format!("`{expr}`{time}"), "{name}");
+        assert!(rule.contains(&format!("severity: {} }}", cells[4])), "{name}: {}", cells[4]);
     }
     assert!(rules.is_empty(), "the guide lacks {rules:?}");
 }

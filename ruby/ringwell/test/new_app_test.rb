@@ -21,7 +21,8 @@ class NewAppTest < RingwellTest
     gem "puma"
     gem "ringwell", path: #{GEM.inspect}
   RUBY
-  PAGE = '<%= ringwell_snippet_tag %><p>Call <%= ringwell_number "42", params: { m1: params[:campaign] } %></p>' \
+  PAGE = '<%= ringwell_snippet_tag %><p>Call <%= ringwell_number "42", ' \
+         "visitor: cookies[:visitor], params: { m1: params[:campaign] } %></p>" \
          "<i>800-555-0100</i>"
   ROUTES = 'Rails.application.routes.draw { root "pages#show"; post "order" => "pages#order" }'
   PAGE_TEST = <<~RUBY
@@ -42,6 +43,7 @@ class NewAppTest < RingwellTest
   CONTROLLER = <<~RUBY
     class PagesController < ApplicationController
       skip_forgery_protection
+      before_action { cookies[:visitor] ||= SecureRandom.uuid }
 
       def order
         2.times do

@@ -111,7 +111,8 @@ impl PoolPlan {
              another visitor. The number that has been free longest is handed out next; with a\n\
              random choice, this share would be {} at {} numbers. {} of all callers call\n\
              after the lifetime.\n\
-             not attributed: overflow and wrong callers together.\n",
+             not attributed: overflow and wrong callers together.\n\
+             The counts exclude the overflow number: a pool that has one needs 1 more.\n",
             percent(random),
             amount(f64::from(self.numbers)),
             percent(late)
