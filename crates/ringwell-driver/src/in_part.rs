@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use ringwell_core::{Millis, NumberRange, PoolSpec, PromoNumber};
 use ringwell_directory::{Directory, Fault, RingPool, new_overflow};
+use ringwell_engine::lockout;
 
 use crate::arrivals;
 use crate::change::{ChangeError, CollectedHolds, apply as apply_all, ask_known, held, until};
@@ -137,7 +138,7 @@ fn in_rotation(
     let id = before.pool_by_number(number)?;
     let is_own = before.lookup(id).is_none_or(|entry| node.is_own(entry.shard()));
     if !is_own {
-        let own = before.pool(id).map_or(Millis::ZERO, RingPool::lifetime);
+        let own = before.pool(id).map_or(Millis::ZERO, |pool| lockout(pool.lifetime()));
         return Some(now + node.lifetimes().longest(now).max(own) + LIST_SPREAD);
     }
     let numbers = NumberRange::new(number, 1).into_iter().collect();

@@ -1,5 +1,6 @@
-//! The longest lifetime that a number can have. It covers past lists of pools, because a lockout
-//! may last longer than the list under which it began.
+//! The longest lifetime that a number can have, in shard time, so that it is as long as a lockout.
+//! It covers past lists of pools, because a lockout may last longer than the list under which it
+//! began.
 //!
 //! One list may shorten a pool's lifetime or remove a number from a pool, and the next list may put
 //! the number into another pool. A hold for unknown allocations must last as long as the lifetime
@@ -8,6 +9,7 @@
 
 use ringwell_core::Millis;
 use ringwell_directory::{BUCKETS, Directory, RingPool};
+use ringwell_engine::lockout;
 use serde::{Deserialize, Serialize};
 
 use crate::lists::LIST_SPREAD;
@@ -70,15 +72,15 @@ impl Lifetimes {
     }
 }
 
-/// Returns the longest lifetime of all pools.
+/// Returns the longest lifetime of all pools, in shard time.
 #[must_use]
 pub fn longest(directory: &Directory) -> Millis {
     let pools = (0..BUCKETS).flat_map(|bucket| directory.pools_in(bucket));
-    pools.map(|pool| pool.lifetime()).max().unwrap_or_default()
+    pools.map(|pool| lockout(pool.lifetime())).max().unwrap_or_default()
 }
 
 /// Returns the longest lifetime of those pools in `before` that are missing from `next`, or have a
-/// shorter lifetime or different numbers there; 0 if there are none.
+/// shorter lifetime or different numbers there, in shard time; 0 if there are none.
 #[must_use]
 pub fn longest_shortened(before: &Directory, next: &Directory) -> Millis {
     let is_changed = |bucket: &u16| {
@@ -92,7 +94,8 @@ pub fn longest_shortened(before: &Directory, next: &Directory) -> Millis {
             after.lifetime() < pool.lifetime() || after.numbers() != pool.numbers()
         })
     };
-    pools.filter(is_shortened).map(|pool| pool.lifetime()).max().unwrap_or_default()
+    let lockouts = pools.filter(is_shortened).map(|pool| lockout(pool.lifetime()));
+    lockouts.max().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -166,6 +169,7 @@ mod tests {
         let check = |put: Vec<PoolFields>, removed: &[PoolId], wanted| {
             let put = put.into_iter().map(|fields| RingPool::new(fields).unwrap()).collect();
             let next = before.change(put, removed).unwrap();
+            let wanted = if wanted == Millis::ZERO { wanted } else { lockout(wanted) };
             assert_eq!(longest_shortened(&before, &next), wanted);
         };
         check(Vec::new(), &[], Millis::ZERO);

@@ -12,14 +12,16 @@ use ringwell_driver::lists::{Lists, lists};
 use ringwell_driver::node::{Begun, Phase};
 use ringwell_driver::store::{ServedMap, read_lifetimes};
 use ringwell_driver::{Path, Platform, change, moves, standstill, witness};
-use ringwell_engine::{Outcome, Refusal};
+use ringwell_engine::{Outcome, Refusal, lockout};
 use ringwell_os::OsFiles;
 
 use crate::pair::{self, LIFETIME, Links, Pair, Side, allocate, know};
 use crate::support::Virtual;
 
 /// The length of the hold if another node may just have handed out a number.
-pub(crate) const LONGEST: Millis = Millis(LIFETIME.0 + LIST_SPREAD.0);
+pub(crate) fn longest() -> Millis {
+    lockout(LIFETIME) + LIST_SPREAD
+}
 
 /// Returns a pool of the first node's shard 0 and a pool of the second node's shard 2.
 pub(crate) fn two_pools(pair: &Pair) -> (PoolId, PoolId) {
@@ -138,7 +140,7 @@ fn pools_that_get_numbers_are_held_while_those_may_be_locked_elsewhere() {
                 Other::Free => None,
                 Other::Locked | Other::LockedElsewhere => Some(7_001),
                 Other::Held => Some(9_001),
-                Other::HasIt | Other::Silent | Other::Gone => Some(LONGEST.0),
+                Other::HasIt | Other::Silent | Other::Gone => Some(longest().0),
             };
             assert_eq!(left(a, 0, to), wanted, "{other:?}");
             let silent = Duration::from_secs(u64::from(other == Other::Silent));
@@ -281,7 +283,7 @@ fn a_start_holds_pools_whose_lists_have_changed_while_it_was_down() {
                 Other::Free => 0,
                 Other::Locked | Other::LockedElsewhere => 7_001,
                 Other::Held => 9_001,
-                Other::HasIt | Other::Silent | Other::Gone => LONGEST.0,
+                Other::HasIt | Other::Silent | Other::Gone => longest().0,
             };
             assert_eq!((changed, unchanged), (Some(wanted), None), "{other:?}");
             let is_away = matches!(other, Other::Silent | Other::Gone);
@@ -315,7 +317,7 @@ pub fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
                 Other::Locked | Other::LockedElsewhere => (Some(7_001), None),
                 Other::Held => (Some(9_001), Some(9_001)),
                 // The other node holds the pool that received the numbers.
-                Other::HasIt => (Some(LONGEST.0), Some(LONGEST.0 + 1)),
+                Other::HasIt => (Some(longest().0), Some(longest().0 + 1)),
             };
             assert_eq!((first, second), wanted, "{other:?}");
         });
@@ -329,9 +331,9 @@ fn a_list_that_was_served_before_the_start_holds_its_pools_like_any_other() {
     for (doubt, other, wanted) in [
         (0, Other::Free, None),
         (0, Other::Locked, Some(7_001)),
-        (0, Other::Silent, Some(LONGEST.0)),
+        (0, Other::Silent, Some(longest().0)),
         (20_000, Other::Free, Some(20_000)),
-        (20_000, Other::Silent, Some(LONGEST.0)),
+        (20_000, Other::Silent, Some(longest().0)),
     ] {
         let platform = Virtual::default();
         let now = ringwell_driver::clock::reading(1, platform.boot_time(), platform.wall()).wall;
@@ -417,8 +419,8 @@ fn lockouts_of_numbers_that_left_are_remembered_with_their_lifetime() {
         assert_eq!(before.earlier(now), Millis::ZERO);
         change_list(&pair, a, vec![RingPool::new(fields).unwrap()]).await;
         let lifetimes = a.node.lifetimes();
-        assert_eq!(lifetimes.earlier(now + LONGEST - Millis(1)), LIFETIME);
-        assert_eq!(lifetimes.earlier(now + LONGEST), Millis::ZERO);
+        assert_eq!(lifetimes.earlier(now + longest() - Millis(1)), lockout(LIFETIME));
+        assert_eq!(lifetimes.earlier(now + longest()), Millis::ZERO);
         let stored = read_lifetimes(&OsFiles, &a.node.config.data).unwrap();
         assert_eq!(stored, Some(lifetimes));
     });
@@ -514,7 +516,7 @@ fn numbers_that_enter_a_pool_in_transit_are_held_there_too() {
         change_list(&pair, a, vec![RingPool::new(other).unwrap()]).await;
         assert_eq!(hold(), None);
         change_list(&pair, a, passed(&before, from, to)).await;
-        assert_eq!(hold(), Some(a.shard(0).now() + LONGEST));
+        assert_eq!(hold(), Some(a.shard(0).now() + longest()));
     });
 }
 

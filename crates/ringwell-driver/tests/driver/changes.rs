@@ -11,7 +11,7 @@ use ringwell_driver::open::hold_buckets;
 use ringwell_driver::{Path, Platform as _, change, in_part, moves};
 use ringwell_journal::Record;
 
-use crate::arrivals::{LONGEST, change_list, left, passed, passed_number, two_pools};
+use crate::arrivals::{change_list, left, longest, passed, passed_number, two_pools};
 use crate::pair::{Links, Pair, Side, know};
 use crate::support::{Virtual, shards};
 
@@ -53,7 +53,7 @@ pub(crate) fn a_number_of_a_pool_in_transit_is_not_free_for_another_pool() {
         let of = [bucket(from)].into();
         moves::give(&platform, &b.node, &b.peers, of, 1).await.unwrap_err();
         change_list(&pair, a, passed(&before, from, to)).await;
-        assert_eq!(left(a, 0, to), Some(LONGEST.0));
+        assert_eq!(left(a, 0, to), Some(longest().0));
     });
 }
 
@@ -113,7 +113,7 @@ fn a_number_in_rotation_on_another_node_is_an_overflow_number_after_the_longest_
         let (number, pools) = with_overflow(&pair.a.node.directory(), from, pool);
         follow(&pair, &pair.a, pools).await;
         assert_eq!(overflow_after(&pair, 0, pool).await, None);
-        assert_eq!(overflow_after(&pair, LONGEST.0 - 1, pool).await, None);
+        assert_eq!(overflow_after(&pair, longest().0 - 1, pool).await, None);
         assert_eq!(overflow_after(&pair, 1, pool).await, Some(number));
     });
 }

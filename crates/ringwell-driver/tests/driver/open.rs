@@ -517,7 +517,7 @@ fn new_buckets_are_held_for_the_lifetimes_of_earlier_lists() {
     let begun = data.start_as(&short, reading(Millis(2_000)), member(3)).unwrap();
     let now = now(&begun, Millis(2_000));
     let held = begun.facts.holds.get(0).unwrap();
-    assert_eq!((held.since, held.until), (now, now + LIFETIME));
+    assert_eq!((held.since, held.until), (now, now + lockout(LIFETIME)));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use ringwell_driver::queue::Peers;
 use ringwell_driver::store::{Memory, read_lifetimes};
 use ringwell_driver::witness::{self, JournalWord};
 use ringwell_driver::{Moment, Path, Platform, Shard, rows, serve, writer};
-use ringwell_engine::Restore;
+use ringwell_engine::{Restore, lockout};
 use ringwell_journal::Tip;
 use ringwell_os::OsFiles;
 use tokio::sync::mpsc;
@@ -274,7 +274,7 @@ pub(crate) fn a_hold_lasts_as_long_as_a_lifetime_of_the_list_before_the_last() {
         change::apply(&platform, &own, &shard.peers, shorter).await.unwrap();
         let since = shard.now();
         let kept = read_lifetimes(&OsFiles, &folder.path().join("a")).unwrap().unwrap();
-        assert_eq!(kept.longest(since), LIFETIME);
+        assert_eq!(kept.longest(since), lockout(LIFETIME));
         platform.sleep_until(platform.moment() + Duration::from_secs(1)).await;
         let more = |before: &Directory| {
             before.change(demo_pools(40, 20, SHORT).unwrap().split_off(10), &[])
@@ -285,7 +285,7 @@ pub(crate) fn a_hold_lasts_as_long_as_a_lifetime_of_the_list_before_the_last() {
         assert!(!new.is_empty());
         for pool in new {
             let hold = own.bucket_holds().get(bucket(pool.id())).unwrap();
-            assert!(hold.until >= since + LIFETIME, "{:?}: {:?}", pool.id(), hold.until);
+            assert!(hold.until >= since + lockout(LIFETIME), "{:?}: {:?}", pool.id(), hold.until);
         }
     });
 }
