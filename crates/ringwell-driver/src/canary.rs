@@ -344,6 +344,8 @@ bugs! {
     OwnShardsBelieved "own-shards-believed";
     /// A node does not record that a new version of the map drops shards with their history.
     DroppedForgotten "dropped-forgotten";
+    /// A node that knows of a newer version of the cluster file than its own still names visitors.
+    OlderFileNames "older-file-names";
 }
 
 impl Bug {

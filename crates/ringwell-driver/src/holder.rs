@@ -106,6 +106,14 @@ pub async fn holder(
         let reason = format!("another process serves shard {shard}: query that process");
         return Err(HolderError::Unanswered(reason));
     }
+    // The newer file may contain nodes that this node cannot ask.
+    if let Some((own, newest)) = node.outdated().filter(|_| !planted(Bug::OlderFileNames)) {
+        let reason = format!(
+            "the cluster file of this node has version {own}, but another node uses version \
+             {newest}: query that node, or restart this node with the newer file"
+        );
+        return Err(HolderError::Unanswered(reason));
+    }
     let directory = node.directory();
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let owner = pool.map(Entry::shard);

@@ -261,7 +261,9 @@ pub fn begin<F: Files>(
     new.extend(doubtful.iter().flat_map(|shard| placement.buckets_of(*shard)));
     let journals = reads.iter().filter_map(Read::written).collect();
     let mut missing = missing(&reads, copied, (recorded_until, clocks.wall(now)));
-    missing.add_of(clocks.wall(now), dropped);
+    if let Some(buckets) = dropped {
+        missing.add_of_others(clocks.wall(now), buckets);
+    }
     let opened = reads.into_iter().filter(|read| start.only.is_none_or(|it| it == read.shard));
     let shards = opened.map(|read| open(read, now)).collect::<Result<Vec<_>, _>>()?;
     let is_new = member.is_some() && !new.is_empty();
@@ -293,9 +295,8 @@ pub fn begin<F: Files>(
 }
 
 /// Returns [`dropped::buckets`]. In a shared log, shards are not lost with a machine.
-fn dropped_buckets<F>(start: &Start<'_, F>, served: Option<&Owners>) -> BTreeSet<u16> {
-    let known = served.zip(start.member).filter(|_| !start.has_log);
-    let Some((served, (own, _))) = known else { return BTreeSet::new() };
+fn dropped_buckets<F>(start: &Start<'_, F>, served: Option<&Owners>) -> Option<BTreeSet<u16>> {
+    let (served, (own, _)) = served.zip(start.member).filter(|_| !start.has_log)?;
     dropped::buckets(served, start.directory.placement().shards(), own, start.on_disk)
 }
 

@@ -35,6 +35,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::AbortNotCompleted,
     Bug::StaleTake,
     Bug::TakenNotHeld,
+    Bug::OlderFileNames,
     Bug::VersionUnasked,
     Bug::OwnShardsBelieved,
     Bug::FormerUntold,

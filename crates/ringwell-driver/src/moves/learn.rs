@@ -163,8 +163,15 @@ async fn learn_now<P: Platform>(
     }
     note_claims(node, &owners, &received.owners);
     let before = owners.clone();
-    node.note_version(received.owners.version());
     let is_newer = received.owners.version() > owners.version();
+    if node.note_version(received.owners.version()) && is_newer {
+        tracing::warn!(
+            version = owners.version(),
+            newer_version = received.owners.version(),
+            "another node uses a newer version of the cluster file: this node refuses look-ups, \
+             because it may not know all nodes. Restart it with the newer file"
+        );
+    }
     let has_learnt = if is_newer {
         let is_ignored = planted(Bug::NewerMapIgnored) && node.phase() != Phase::Starting;
         !is_ignored && owners.give_way(&received.owners, is_own, stays)

@@ -54,9 +54,18 @@ impl Node {
         write(&self.returned).extend(buckets);
     }
 
-    /// Records the version of the map that another node uses.
-    pub fn note_version(&self, version: u64) {
-        self.newest_version.fetch_max(version, Ordering::Relaxed);
+    /// Records the version of the map that another node uses. Returns whether no newer or equal
+    /// version was known.
+    pub fn note_version(&self, version: u64) -> bool {
+        self.newest_version.fetch_max(version, Ordering::Relaxed) < version
+    }
+
+    /// If another node uses a newer version of the map than this node, returns both versions.
+    #[must_use]
+    pub fn outdated(&self) -> Option<(u64, u64)> {
+        let newest = self.newest_version.load(Ordering::Relaxed);
+        let own = self.owners()?.version();
+        (newest > own).then_some((own, newest))
     }
 
     /// Checks that no other node has reported a newer version of the map than `own`. Otherwise,

@@ -12,30 +12,36 @@ use ringwell_directory::{BUCKETS, Owners};
 use crate::canary::{Bug, planted};
 
 /// Returns the buckets that, when this data directory was last served, belonged to shards whose
-/// history can no longer be queried. `served` contains the owners at that time, `shards` is the
-/// number of shards in the cluster file, and this node has the shards `own` and the journals of the
-/// shards `on_disk`.
-pub(super) fn buckets(served: &Owners, shards: u16, own: &[u16], on_disk: &[u16]) -> BTreeSet<u16> {
-    let is_lost = |shard: u16| {
-        let is_new = own.contains(&shard) && !on_disk.contains(&shard);
-        shard >= shards || is_new
+/// history can no longer be queried; `None` if there are no such shards. `served` contains the owners
+/// at that time, `shards` is the number of shards in the cluster file, and this node has the shards
+/// `own` and the journals of the shards `on_disk`.
+pub(super) fn buckets(
+    served: &Owners,
+    shards: u16,
+    own: &[u16],
+    on_disk: &[u16],
+) -> Option<BTreeSet<u16>> {
+    let is_lost = |shard: &u16| {
+        let is_new = own.contains(shard) && !on_disk.contains(shard);
+        *shard >= shards || is_new
     };
-    let of_lost = |bucket: &u16| served.get(*bucket).is_some_and(|owner| is_lost(owner.shard));
-    let buckets: BTreeSet<u16> = (0..BUCKETS).filter(of_lost).collect();
-    if buckets.is_empty() || planted(Bug::DroppedForgotten) {
-        return BTreeSet::new();
+    let lost: BTreeSet<u16> = (0..served.shards()).filter(is_lost).collect();
+    if lost.is_empty() || planted(Bug::DroppedForgotten) {
+        return None;
     }
-    let shards: BTreeSet<u16> =
-        buckets.iter().filter_map(|bucket| Some(served.get(*bucket)?.shard)).collect();
+    let of_lost =
+        |bucket: &u16| served.get(*bucket).is_some_and(|owner| lost.contains(&owner.shard));
+    let buckets: BTreeSet<u16> = (0..BUCKETS).filter(of_lost).collect();
     tracing::warn!(
-        ?shards,
+        shards = ?lost,
         buckets = buckets.len(),
-        "these shards owned buckets, but the cluster file no longer contains them, or gives them \
-         to this node, which does not have their journals. Their visitors are unknown: look-ups of \
-         numbers in these buckets answer \"not kept\" for all times before now. If a node with \
-         these shards still runs, stop it at once"
+        "the cluster file no longer contains these shards, or gives them to this node, which does \
+         not have their journals. Their visitors are unknown: for times before now, look-ups answer \
+         \"not kept\" for all numbers in these shards' buckets, and for every other number whose \
+         last known lockout had ended, because it may have been in a pool of these shards. If a \
+         node with these shards still runs, stop it at once"
     );
-    buckets
+    Some(buckets)
 }
 
 #[cfg(test)]
@@ -47,16 +53,17 @@ mod tests {
     #[test]
     fn buckets_are_lost_with_the_shards_that_no_node_has_any_more() {
         let mut served = Owners::at_first(1, &Placement::even(4).unwrap());
-        let of = |shards: std::ops::Range<u16>| (shards.start * 256..shards.end * 256).collect();
-        let none: BTreeSet<u16> = BTreeSet::new();
-        assert_eq!(buckets(&served, 4, &[0, 1], &[0, 1]), none);
-        assert_eq!(buckets(&served, 3, &[0, 1], &[0, 1]), of(3..4));
-        assert_eq!(buckets(&served, 2, &[0, 1], &[0, 1]), of(2..4));
+        let of = |shards: std::ops::Range<u16>| -> BTreeSet<u16> {
+            (shards.start * 256..shards.end * 256).collect()
+        };
+        assert_eq!(buckets(&served, 4, &[0, 1], &[0, 1]), None);
+        assert_eq!(buckets(&served, 3, &[0, 1], &[0, 1]), Some(of(3..4)));
+        assert_eq!(buckets(&served, 2, &[0, 1], &[0, 1]), Some(of(2..4)));
         // Another node's shards, without and with their journals.
-        assert_eq!(buckets(&served, 4, &[0, 1, 2], &[0, 1]), of(2..3));
-        assert_eq!(buckets(&served, 4, &[0, 1, 2], &[0, 1, 2]), none);
-        // The buckets have moved away before.
+        assert_eq!(buckets(&served, 4, &[0, 1, 2], &[0, 1]), Some(of(2..3)));
+        assert_eq!(buckets(&served, 4, &[0, 1, 2], &[0, 1, 2]), None);
+        // The buckets have moved away before, but numbers may have been in the shard's pools.
         (768..1_024).for_each(|bucket| served.give(bucket, 0));
-        assert_eq!(buckets(&served, 3, &[0, 1], &[0, 1]), none);
+        assert_eq!(buckets(&served, 3, &[0, 1], &[0, 1]), Some(BTreeSet::new()));
     }
 }

@@ -35,6 +35,16 @@ pub struct Gap {
     /// concerns all buckets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     buckets: Option<BTreeSet<u16>>,
+    /// Whether the missing allocations were made by shards that are gone. The allocations of the
+    /// shards that are still there are not missing, and neither are the records by which these
+    /// shards undid allocations.
+    #[serde(default, skip_serializing_if = "is_false")]
+    is_of_others: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this form")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// The gaps of a data directory, oldest first.
@@ -64,16 +74,18 @@ impl Gaps {
     /// # Panics
     /// Panics if there are more gaps than allowed, which would be a bug.
     pub fn add(&mut self, from: Millis, to: Millis) {
-        self.0.push(Gap { from: from.0, to: to.0.max(from.0), buckets: None });
+        self.0.push(Gap { from: from.0, to: to.0.max(from.0), buckets: None, is_of_others: false });
         self.0.sort_unstable_by_key(|gap| (gap.from, gap.to));
         self.merge_oldest();
     }
 
-    /// Adds a gap from the beginning until `to` that concerns only these buckets, if there are any.
-    pub fn add_of(&mut self, to: Millis, buckets: BTreeSet<u16>) {
-        if !buckets.is_empty() {
-            self.merge(&Self(vec![Gap { from: 0, to: to.0, buckets: Some(buckets) }]));
-        }
+    /// Adds gaps from the beginning until `to` because of shards that are gone. These shards last
+    /// owned `buckets`, but every number may have been in one of their pools before.
+    pub fn add_of_others(&mut self, to: Millis, buckets: BTreeSet<u16>) {
+        let gap = Gap { from: 0, to: to.0, buckets: None, is_of_others: true };
+        let of_buckets = Gap { buckets: Some(buckets), is_of_others: false, ..gap.clone() };
+        let is_any = of_buckets.buckets.as_ref().is_some_and(|of| !of.is_empty());
+        self.merge(&Self([gap].into_iter().chain(is_any.then_some(of_buckets)).collect()));
     }
 
     /// Merges the two oldest gaps if there are too many.
@@ -86,7 +98,12 @@ impl Gaps {
                 all.extend(more);
                 all
             });
-            *next = Gap { from: oldest.from.min(next.from), to: oldest.to.max(next.to), buckets };
+            *next = Gap {
+                from: oldest.from.min(next.from),
+                to: oldest.to.max(next.to),
+                buckets,
+                is_of_others: oldest.is_of_others && next.is_of_others,
+            };
         }
         assert!(self.0.len() <= GAPS_MAX, "too many gaps");
     }
@@ -114,7 +131,8 @@ impl Gaps {
     pub fn parse(text: &str) -> Self {
         let gap = |part: &str| {
             let (from, to) = part.split_once('-')?;
-            Some(Gap { from: from.parse().ok()?, to: to.parse().ok()?, buckets: None })
+            let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+            Some(Gap { from, to, buckets: None, is_of_others: false })
         };
         let mut gaps = Self::default();
         gaps.merge(&Self(text.split(',').filter_map(gap).collect()));
@@ -158,7 +176,9 @@ impl Gaps {
         // Other shards' allocations are not undone here, and none is undone before it is made.
         let may_be_undone =
             past.held.as_ref().is_some_and(|held| held.pool.is_some()) && since < at;
-        let is_undone = |gap: &Gap| may_be_undone && gap.from < since.saturating_add(UNDONE_MAX.0);
+        let is_undone = |gap: &Gap| {
+            may_be_undone && !gap.is_of_others && gap.from < since.saturating_add(UNDONE_MAX.0)
+        };
         let is_free = |gap: &Gap| {
             let is_over = free_from < at.min(gap.to);
             is_over || is_undone(gap) && !planted(Bug::UndoneInGap)

@@ -1,7 +1,7 @@
 //! Startups with data of a cluster's node but without its cluster file, startups in memory beside
 //! journals, and journals that a data directory did not write.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use ringwell_config::Durability;
 use ringwell_core::Millis;
@@ -107,11 +107,11 @@ fn the_history_of_shards_that_are_gone_is_missing() {
         let directory = directory(shards, LIFETIME);
         let member = Some((own_shards, 2));
         let begun = data.start_as(&directory, reading(Millis(10)), member).unwrap();
-        let gaps: BTreeMap<bool, Gaps> = [(true, others.as_slice()), (false, &[0])]
-            .map(|(is_gone, buckets)| (is_gone, Gaps::from(begun.facts.gaps.of(buckets))))
-            .into();
-        assert!(gaps[&true].contain(START), "{shards} shards");
-        assert_eq!(gaps[&false], Gaps::default(), "{shards} shards");
+        // Every number may have been in a pool of the shard that is gone.
+        for buckets in [others.as_slice(), &[0]] {
+            let gaps = Gaps::from(begun.facts.gaps.of(buckets));
+            assert!(gaps.contain(START), "{shards} shards, {buckets:?}");
+        }
         assert_eq!(Gaps::read(&OsFiles, &data.settings.data).unwrap(), begun.facts.gaps);
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     moves_back, newer, open, snapshots, witness,
 };
 
-const FOUND_BY: [(Bug, fn()); 39] = [
+const FOUND_BY: [(Bug, fn()); 40] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -110,11 +110,12 @@ const FOUND_BY: [(Bug, fn()); 39] = [
         witness::a_hold_lasts_as_long_as_a_lifetime_of_the_list_before_the_last,
     ),
     (Bug::VersionUnasked, newer::a_running_node_notices_that_a_newer_file_omits_it),
+    (Bug::OlderFileNames, newer::a_node_with_an_older_file_names_no_visitor),
     (Bug::FormerUntold, link::a_node_that_a_newer_file_omits_is_told_at_its_former_address),
     (Bug::OwnShardsBelieved, newer::a_running_node_notices_that_a_newer_file_gives_its_shards_away),
     (
         Bug::DroppedForgotten,
-        open::a_cluster_file_without_a_shard_leaves_a_gap_in_the_history_of_its_buckets,
+        open::a_cluster_file_without_a_shard_leaves_a_gap_in_the_history,
     ),
 ];
 

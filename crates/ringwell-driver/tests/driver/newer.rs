@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringwell_core::Millis;
+use ringwell_driver::holder::{HolderError, holder};
 use ringwell_driver::{Platform, moves, witness};
 use ringwell_engine::Outcome;
 
 use crate::moves::{hand_out, pools, served};
-use crate::pair::{LIFETIME, Links, Pair, Side};
+use crate::pair::{self, LIFETIME, Links, Pair, Side};
 use crate::support::Virtual;
 
 /// Returns version 2 of the cluster file, in which node `a` is the only node.
@@ -67,4 +68,25 @@ pub fn a_running_node_notices_that_a_newer_file_omits_it() {
 #[test]
 pub fn a_running_node_notices_that_a_newer_file_gives_its_shards_away() {
     gives_way("[0, 1, 2, 3]");
+}
+
+/// The newer file may contain a node that this node does not know.
+#[test]
+pub fn a_node_with_an_older_file_names_no_visitor() {
+    let platform = Virtual::default();
+    let newer = pair::CLUSTER.replace("version = 1", "version = 2");
+    let pair = Pair::with_newer(&platform, &newer);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let number = *hand_out(b, 2, 1).values().next().unwrap();
+        let at = Millis(u64::try_from(platform.wall().as_millis()).unwrap() + 10);
+        let holder = async |side: &Side| holder(&side.node, &side.peers, number, at).await;
+        platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
+        assert!(holder(b).await.unwrap().past.held.is_some(), "nothing can be known yet");
+        run(&platform, b);
+        platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
+        let HolderError::Unanswered(reason) = holder(b).await.unwrap_err() else { panic!() };
+        assert!(reason.contains("version 2"), "{reason}");
+        assert!(holder(a).await.unwrap().past.held.is_some());
+    });
 }

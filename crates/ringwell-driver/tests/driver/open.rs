@@ -371,9 +371,10 @@ fn buckets_that_were_served_by_mistake_are_remembered_until_the_next_cluster_fil
     assert_eq!(start(2), BTreeSet::new());
 }
 
-/// Otherwise, look-ups would name a visitor who had the number before the shard did.
+/// Otherwise, look-ups would name a visitor who had the number before the shard did. Any number may
+/// have been in the shard's pools, also if its buckets moved away.
 #[test]
-pub fn a_cluster_file_without_a_shard_leaves_a_gap_in_the_history_of_its_buckets() {
+pub fn a_cluster_file_without_a_shard_leaves_a_gap_in_the_history() {
     for is_drained in [false, true] {
         let data = Data::new(Durability::Disk);
         let (two, one) = (directory(2, LIFETIME), directory(1, LIFETIME));
@@ -387,12 +388,9 @@ pub fn a_cluster_file_without_a_shard_leaves_a_gap_in_the_history_of_its_buckets
         drop(data.start_as(&one, reading(later), Some((own, 2))).unwrap());
         let gaps = Gaps::read(&OsFiles, &data.settings.data).unwrap();
         let are_lost = |bucket: u16| !gaps.of(&[bucket]).is_empty();
-        assert_eq!(
-            (are_lost(511), are_lost(512), are_lost(1_023)),
-            (false, !is_drained, !is_drained)
-        );
+        assert!(are_lost(511) && are_lost(512) && are_lost(1_023), "{is_drained}");
         let lost = [START, START + later, START + later + Millis(1)].map(|at| gaps.contain(at));
-        assert_eq!(lost, [!is_drained, !is_drained, false]);
+        assert_eq!(lost, [true, true, false]);
     }
 }
 

@@ -37,7 +37,7 @@ pub const LIFETIME: Millis = Millis(60_000);
 pub const LIFETIME_AND_MORE: Duration = Duration::from_secs(90);
 const POOLS: u32 = 40;
 const NUMBERS: u32 = 300;
-const CLUSTER: &str = r#"version = 1
+pub const CLUSTER: &str = r#"version = 1
 secret = "a-secret-of-the-tests"
 [[node]]
 name = "a"

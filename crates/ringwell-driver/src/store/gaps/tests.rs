@@ -47,6 +47,23 @@ fn an_allocation_that_the_gap_cannot_have_changed_is_named() {
     assert!(!is_missing(held(FROM + 100, FROM + 110), 2 * FROM), "allocated after the gap");
 }
 
+/// The number may have been in a pool of a shard that is gone, but not during a lockout here.
+#[test]
+fn a_shard_that_is_gone_leaves_only_the_times_in_lockouts_known() {
+    let mut gaps = Gaps::default();
+    gaps.add_of_others(Millis(2 * FROM), BTreeSet::from([7]));
+    let is_missing = |past, at, bucket| {
+        let judged = gaps.judge(past, Moment::Wall(Millis(at)), (Some(bucket), true));
+        judged.missing == Some(Missing::NotKept)
+    };
+    let locked = || held(LONG_BEFORE, FROM);
+    assert!(!is_missing(locked(), FROM, 1), "its lockout ran");
+    assert!(is_missing(locked(), FROM + 1, 1) && is_missing(locked(), 3 * FROM, 1));
+    assert!(is_missing(Past::default(), FROM, 1), "another shard may have handed it out");
+    assert!(!is_missing(held(2 * FROM, 3 * FROM), 4 * FROM, 1), "allocated afterwards");
+    assert!(is_missing(locked(), FROM, 7), "the pool belonged to the shard that is gone");
+}
+
 /// The answer to a batch may have reached no client: the number then went to the next visitor.
 #[test]
 fn an_allocation_that_may_have_been_undone_in_the_gap_is_not_named() {
@@ -87,8 +104,8 @@ fn gaps_are_bounded_and_the_oldest_are_merged() {
         gaps.add(Millis(10 * n), Millis(10 * n + 1));
     }
     assert_eq!(gaps.0.len(), GAPS_MAX);
-    assert_eq!(gaps.0[0], Gap { from: 0, to: 2001, buckets: None });
-    assert_eq!(gaps.0[1], Gap { from: 2010, to: 2011, buckets: None });
+    assert_eq!(gaps.0[0], Gap { from: 0, to: 2001, buckets: None, is_of_others: false });
+    assert_eq!(gaps.0[1], Gap { from: 2010, to: 2011, buckets: None, is_of_others: false });
 }
 
 #[test]
