@@ -64,7 +64,7 @@ fn look_ups_name_no_earlier_visitor_after_a_lost_node_was_dropped() {
         fs::remove_dir_all(cluster.sites[1].data()).unwrap();
         first.stop();
         let first = start_alone(&cluster, shards);
-        first.says("these shards owned buckets");
+        first.says("the cluster file no longer contains these shards");
         let mut client = first.client();
         for number in &numbers {
             let held = attribution(&mut client, *number, at).unwrap();
