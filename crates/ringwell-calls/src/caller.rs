@@ -75,12 +75,11 @@ impl Caller {
         let address = text.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
         let text: &str = &with_small_scheme(address.map_or(text, |(address, _)| address.trim()));
         let address = text.strip_prefix("sip:").or_else(|| text.strip_prefix("sips:"));
-        let user = match address {
-            Some(rest) => decoded(rest.split(['@', ';', '?', ':']).next().unwrap_or_default()),
-            None => {
-                let user = text.strip_prefix("tel:").unwrap_or(text);
-                user.split(';').next().unwrap_or_default().to_owned()
-            }
+        let user = if let Some(rest) = address {
+            decoded(rest.split(['@', ';', '?', ':']).next().unwrap_or_default())
+        } else {
+            let user = text.strip_prefix("tel:").unwrap_or(text);
+            user.split(';').next().unwrap_or_default().to_owned()
         };
         let plain = user.strip_prefix('+').unwrap_or(&user).to_ascii_lowercase();
         if WITHHELD.contains(&plain.as_str()) {
