@@ -5,16 +5,21 @@
 // number on the pages as OWN_TEL (+18005550100). All spellings with its ten digits are found. If
 // Ringwell does not return a number within 100 ms, the page keeps its own.
 
+/** The value of a cookie, or '' if there is none. */
+const cookie = (request, name) =>
+  new RegExp(`(?:^|;\\s*)${name}=([^;]*)`).exec(request.headers.get('Cookie') || '')?.[1] || '';
+
 const ask = async (request, env) => {
   const { pathname, search } = new URL(request.url);
-  const cookie = /(?:^|;\s*)rw_v=([^;]*)/.exec(request.headers.get('Cookie') || '');
   const headers = {
     'Ringwell-Edge-Key': env.EDGE_KEY,
-    'X-Visitor': cookie ? cookie[1] : '',
+    'X-Visitor': cookie(request, 'rw_v'),
     'X-Real-IP': request.headers.get('CF-Connecting-IP') || '',
     'X-Original-URI': pathname + search,
+    // If the site requires consent: the banner's cookie, which is "granted" if the visitor agreed.
+    'Ringwell-Consent': cookie(request, 'consent'),
   };
-  for (const name of ['User-Agent', 'Sec-Fetch-Site', 'Sec-Purpose', 'Referer']) {
+  for (const name of ['User-Agent', 'Sec-Fetch-Site', 'Sec-GPC', 'Sec-Purpose', 'Referer']) {
     if (request.headers.has(name)) headers[name] = request.headers.get(name);
   }
   try {
@@ -63,7 +68,8 @@ export default {
       .transform(page);
     const answered = new Response(shown.body, shown);
     answered.headers.set('Cache-Control', 'private, no-store');
-    answered.headers.append('Set-Cookie', answer.headers.get('Set-Cookie'));
+    const kept = answer.headers.get('Set-Cookie');
+    if (kept) answered.headers.append('Set-Cookie', kept);
     return answered;
   },
 };

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use percent_encoding::percent_decode_str;
+use ringwell_config::credentials;
 use ringwell_directory::{TokenHash, TokenHashes};
 use ringwell_store::{Grant, Role, Store, StoreError};
 
@@ -160,9 +161,8 @@ impl Door {
 
 /// The token in the header `Authorization: Bearer TOKEN`.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let value = headers.get(header::AUTHORIZATION)?.as_bytes();
-    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
+    let value = str::from_utf8(headers.get(header::AUTHORIZATION)?.as_bytes()).ok()?;
+    credentials(value, "Bearer").map(str::as_bytes)
 }
 
 /// The token in a request's `Authorization` header or, if there is none, in its query string. The

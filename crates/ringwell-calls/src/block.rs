@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use ringwell_core::Millis;
 
 use crate::attribution::Serving;
-use crate::caller::Caller;
+use crate::caller::{COMPLETE_DIGITS_MIN, Caller};
 use crate::provider::Refusal;
 
 /// The maximum number of entries in the list.
@@ -20,9 +20,6 @@ pub const NOTE_BYTES_MAX: usize = 200;
 const WITHHELD: &str = "withheld";
 /// The maximum number of digits in a number.
 const DIGITS_MAX: usize = 15;
-/// The minimum number of digits in a complete number of any country. A pattern with fewer digits
-/// must be a prefix.
-const DIGITS_MIN: usize = 7;
 /// A prefix with fewer digits matches all callers of a large country, or of several.
 const NARROW_DIGITS_MIN: usize = 3;
 
@@ -72,9 +69,7 @@ impl Pattern {
             return (are_digits && fits).then(|| Self(text.to_owned()));
         }
         match Caller::read(text) {
-            Caller::E164(number) if text.starts_with('+') && number.len() > DIGITS_MIN => {
-                Some(Self(number))
-            }
+            Caller::E164(number) if text.starts_with('+') => Some(Self(number)),
             Caller::Sip(address) => Some(Self(address)),
             Caller::E164(_) | Caller::Withheld | Caller::Hash(_) => None,
         }
@@ -98,6 +93,10 @@ impl Pattern {
         match caller {
             Caller::Withheld => vec![Self(WITHHELD.to_owned())],
             Caller::Sip(address) => vec![Self(address.clone())],
+            // The digits of a short number are no country code and area code.
+            Caller::E164(number) if number.len() <= COMPLETE_DIGITS_MIN => {
+                vec![Self(number.clone())]
+            }
             Caller::E164(number) => {
                 let prefixes = (2..=number.len()).rev().map(|to| format!("{}*", &number[..to]));
                 [number.clone()].into_iter().chain(prefixes).map(Self).collect()
@@ -193,6 +192,17 @@ mod tests {
             assert!(found(caller, 1).is_some(), "{caller}");
         }
         assert_eq!(found("sip:robot@pbx.example.org", 1), None);
+        let blocks = Blocks::new(
+            ["+66341", "+7*", "sip:7001@pbx-a"].map(|it| block(it, None, Refusal::Busy)).into(),
+        );
+        let found = |caller: &str| blocks.find(&Caller::read(caller), &[]).is_some();
+        for caller in ["66341", "sip:7001@PBX-A:5060", "sip:7001:pw@pbx-a", "+79161234567"] {
+            assert!(found(caller), "{caller}");
+        }
+        // A prefix stands for complete numbers, not for extensions or the short numbers of services.
+        for caller in ["66342", "7001", "sip:7001@pbx-b", "sip:7001@pbx-a.example"] {
+            assert!(!found(caller), "{caller}");
+        }
         assert_eq!(Blocks::default().find(&Caller::Withheld, &[]), None);
     }
 
@@ -208,12 +218,14 @@ mod tests {
             "+1415**",
             "+1 415*",
             "bob",
-            "+1415",
-            "+141555",
+            "66341",
+            "+14",
             "+12345678901234567*",
         ] {
             assert_eq!(Pattern::parse(text), None, "{text}");
         }
+        // The call log shows the short number of a service in this form.
+        assert_eq!(Pattern::parse("+66341").unwrap().text(), "+66341");
         assert_eq!(Pattern::parse(" +1 (415) 555-1234 ").unwrap().text(), "+14155551234");
     }
 

@@ -13,6 +13,12 @@ use crate::digest::{self, Mac};
 
 /// The accepted number of digits in an E.164 number, not counting the `+`.
 const DIGITS: std::ops::RangeInclusive<usize> = 3..=15;
+/// The minimum number of digits in a complete number of any country, with its country code. Fewer
+/// digits are the short number of a service, or an extension of a switch.
+pub(crate) const COMPLETE_DIGITS_MIN: usize = 7;
+/// The minimum number of digits in a complete number without `+`: area code and number in North
+/// America.
+const NATIONAL_DIGITS_MIN: usize = 10;
 /// The maximum length of a stored SIP address. Longer addresses are truncated.
 const SIP_BYTES_MAX: usize = 128;
 /// The markers that providers send for a withheld number. `266696687` spells ANONYMOUS on a keypad.
@@ -69,13 +75,18 @@ impl Caller {
         let address = text.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
         let text: &str = &with_small_scheme(address.map_or(text, |(address, _)| address.trim()));
         let address = text.strip_prefix("sip:").or_else(|| text.strip_prefix("sips:"));
-        let user = address.map_or(text, |rest| rest.split(['@', ';', '?']).next().unwrap_or(rest));
-        let user = user.strip_prefix("tel:").unwrap_or(user).split(';').next().unwrap_or_default();
-        let plain = user.strip_prefix('+').unwrap_or(user).to_ascii_lowercase();
+        let user = if let Some(rest) = address {
+            decoded(rest.split(['@', ';', '?', ':']).next().unwrap_or_default())
+        } else {
+            let user = text.strip_prefix("tel:").unwrap_or(text);
+            user.split(';').next().unwrap_or_default().to_owned()
+        };
+        let plain = user.strip_prefix('+').unwrap_or(&user).to_ascii_lowercase();
         if WITHHELD.contains(&plain.as_str()) {
             return Self::Withheld;
         }
-        if let Some(number) = e164(user) {
+        let is_number = address.is_none_or(|rest| is_telephone_number(&user, rest));
+        if let Some(number) = e164(&user).filter(|_| is_number) {
             return Self::E164(number);
         }
         match address {
@@ -149,13 +160,45 @@ impl fmt::Display for Caller {
     }
 }
 
-/// Converts a SIP address to its normal form: without port and parameters, and with its host in
-/// lower case.
+/// Whether a SIP address's `user`, which consists of digits, is a telephone number. If not, it is an
+/// extension of the address's host, and the same digits at another host are another caller.
+fn is_telephone_number(user: &str, address: &str) -> bool {
+    let is_phone = |part: &str| part.eq_ignore_ascii_case("user=phone");
+    let is_complete = user.starts_with('+') || address.split(['@', ';', '?']).any(is_phone);
+    let least = if is_complete { COMPLETE_DIGITS_MIN } else { NATIONAL_DIGITS_MIN };
+    user.bytes().filter(u8::is_ascii_digit).count() >= least
+}
+
+/// Decodes the escapes of characters that need none in a SIP address's user, because both spellings
+/// are one user. Source: RFC 3261, section 19.1.4, which excepts `+`; but before a number, an
+/// escaped `+` means the same. Returns a text with an invalid escape unchanged.
+fn decoded(user: &str) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.!~*'()+".contains(byte);
+    let mut parts = user.split('%');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.get(..2).filter(|two| two.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let Some(byte) = digits.and_then(|two| u8::from_str_radix(two, 16).ok()) else {
+            return user.to_owned();
+        };
+        if is_plain(&byte) {
+            text.push(char::from(byte));
+            text.push_str(&part[2..]);
+        } else {
+            text.push('%');
+            text.push_str(part);
+        }
+    }
+    text
+}
+
+/// Converts a SIP address to its normal form: without password, port and parameters, without escapes
+/// of characters that need none, and with its host in lower case.
 fn plain_address(address: &str) -> String {
     let (scheme, rest) = address.split_once(':').unwrap_or(("sip", address));
     let (user, host) = rest.split_once('@').unwrap_or(("", rest));
     // The user, too, may have parameters.
-    let user = user.split(';').next().unwrap_or_default();
+    let user = decoded(user.split([';', ':']).next().unwrap_or_default());
     let host = host.split([';', '?']).next().unwrap_or_default();
     // An IPv6 address is in brackets, so the text after its last colon ends with `]` and is not
     // mistaken for a port.

@@ -201,9 +201,10 @@ fn example(name: &str) -> String {
     fs::read_to_string(path).unwrap().replace("16 to 256 characters", EDGE_KEY)
 }
 
-fn ringwell() -> (Site, Server) {
+fn ringwell(consent: &str) -> (Site, Server) {
     let settings = format!(
         "shards = 1\n[[site]]\nkey = \"pk_shop\"\norigins = [\"https://shop.example\"]\n\
+         consent = \"{consent}\"\n\
          edge_key = \"{EDGE_KEY}\"\n[[site.swap]]\nnumber = \"+18005550100\"\nring_pool = 1\n"
     );
     let site = Site::new(vec![Pool::new(1, 50, Duration::from_mins(30))], &settings);
@@ -219,7 +220,7 @@ fn keeps_its_own_number((_, body): &(String, String)) {
 /// Checks that the page shows the visitor's number instead of its own. If Ringwell is down or has
 /// no number for the page, the page must keep its own number.
 fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
-    let (_site, server) = ringwell();
+    let (_site, server) = ringwell("off");
     // CI installs the web servers. On other machines, they may be missing.
     let Some(edge) = start(server.address()) else { return };
     let (head, body) = edge.page(&[FIREFOX]);
@@ -247,17 +248,41 @@ fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
     keeps_its_own_number(&edge.page(&[FIREFOX]));
 }
 
+/// Checks that the page shows a visitor's number only as far as the site's `consent` permits it.
+fn the_page_follows_the_visitor_s_consent(start: fn(&str) -> Option<Edge>) {
+    let (_site, server) = ringwell("required");
+    let Some(edge) = start(server.address()) else { return };
+    for refused in [&[FIREFOX][..], &[FIREFOX, "cookie: consent=denied"]] {
+        keeps_its_own_number(&edge.page(refused));
+    }
+    let agreed = [FIREFOX, "cookie: a=b; consent=granted"];
+    keeps_its_own_number(&edge.page(&[&agreed[..], &["sec-gpc: 1"]].concat()));
+    // A visitor's header must not replace the header of the edge server.
+    keeps_its_own_number(&edge.page(&[FIREFOX, "ringwell-consent: granted"]));
+    let (head, body) = edge.page(&agreed);
+    assert!(head.contains("set-cookie: rw_v=") && body.contains("tel:+1200010"), "{head} {body}");
+    drop((edge, server));
+
+    let (_site, server) = ringwell("cookieless");
+    let edge = start(server.address()).unwrap();
+    let (head, body) = edge.page(&[FIREFOX]);
+    assert!(!head.contains("set-cookie") && body.contains("tel:+1200010"), "{head} {body}");
+}
+
 #[test]
 fn nginx_puts_the_visitor_s_number_into_the_page() {
     the_page_has_the_visitor_s_number(Edge::nginx);
+    the_page_follows_the_visitor_s_consent(Edge::nginx);
 }
 
 #[test]
 fn caddy_puts_the_visitor_s_number_into_the_page() {
     the_page_has_the_visitor_s_number(Edge::caddy);
+    the_page_follows_the_visitor_s_consent(Edge::caddy);
 }
 
 #[test]
 fn a_worker_puts_the_visitor_s_number_into_the_page() {
     the_page_has_the_visitor_s_number(Edge::worker);
+    the_page_follows_the_visitor_s_consent(Edge::worker);
 }

@@ -376,6 +376,95 @@ fn an_amp_page_gets_a_number_and_other_sites_pages_do_not() {
     assert_eq!(allocations(&mut client), before);
 }
 
+/// Sends a request as an edge server. Returns the visitor's number and the cookie, if the answer
+/// has them.
+fn edge(client: &mut Client, more: &[(&str, &str)]) -> (Option<String>, Option<String>) {
+    let own = [
+        ("user-agent", FIREFOX),
+        ("ringwell-edge-key", "only-the-edge-knows"),
+        ("x-original-uri", "/a?gclid=c-7"),
+    ];
+    let path = format!("/site/v1/number?site={KEY}");
+    let answer = client.get(&path, &[&own[..], more].concat()).unwrap();
+    assert_eq!(answer.status, 204, "{}", answer.body);
+    let find = |wanted: &str| {
+        let found = answer.headers.iter().find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.clone())
+    };
+    (find("ringwell-tel"), find("set-cookie"))
+}
+
+/// Returns the stored parameters of the visitor who has `number`.
+fn stored(client: &mut Client, number: &str) -> Value {
+    let token = format!("Bearer {TOKEN}");
+    let path = format!("/v1/attributions?number={}", &number[2..]);
+    client.get(&path, &[("authorization", &token)]).unwrap().json()["parameters"].clone()
+}
+
+#[test]
+fn without_the_required_consent_no_number_is_handed_out_and_nothing_is_stored() {
+    let (_site, server) = start(50, Duration::from_mins(30), "consent = \"required\"");
+    let mut client = server.client();
+    let refused: [&[(&str, &str)]; 5] = [
+        &[],
+        &[("sec-gpc", "1")],
+        &[("ringwell-consent", "denied")],
+        &[("ringwell-consent", "")],
+        &[("ringwell-consent", "granted"), ("sec-gpc", "1")],
+    ];
+    for headers in refused {
+        assert_eq!(edge(&mut client, headers), (None, None), "{headers:?}");
+    }
+    let page = json!({"site": KEY, "landing": "https://shop.example/a"});
+    let params = json!({"gclid": "c-7"});
+    for (consent, params) in [(None, None), (Some(true), None), (Some(false), Some(&params))] {
+        let mut body = page.clone();
+        body["consent"] = consent.map_or(Value::Null, Value::Bool);
+        body["params"] = params.cloned().unwrap_or_default();
+        assert_eq!(ask(&mut client, NUMBERS, &body).status, 204, "{body}");
+    }
+    let amp = format!("/site/v1/amp?site={KEY}&gclid=c-7");
+    assert_eq!(client.get(&amp, &headers()).unwrap().json(), json!({}));
+    assert_eq!(allocations(&mut client), 0);
+
+    let (number, cookie) = edge(&mut client, &[("ringwell-consent", "granted")]);
+    assert!(cookie.unwrap().starts_with("rw_v="));
+    assert_eq!(stored(&mut client, &number.unwrap()), json!({"gclid": "c-7", "landing": "/a"}));
+    let given = visit(&mut client);
+    // The visitor withdraws the consent.
+    let mut body = json!({"site": KEY, "visitor": given["visitor"], "lease": given["lease"],
+                          "params": params, "consent": false});
+    assert_eq!(ask(&mut client, BEAT, &body).status, 204);
+    body["consent"] = true.into();
+    assert_eq!(ask(&mut client, BEAT, &body).status, 200);
+}
+
+#[test]
+fn a_site_without_cookies_stores_no_parameters_and_sets_no_cookie() {
+    let (_site, server) = start(50, Duration::from_mins(30), "consent = \"cookieless\"");
+    let mut client = server.client();
+    for headers in [&[][..], &[("ringwell-consent", "granted")]] {
+        let (number, cookie) = edge(&mut client, headers);
+        assert_eq!(cookie, None, "{headers:?}");
+        assert_eq!(stored(&mut client, &number.unwrap()), json!({}));
+    }
+    let given = visit(&mut client);
+    assert_eq!(stored(&mut client, to(&given)), json!({}));
+}
+
+#[test]
+fn a_refused_consent_stores_no_parameters_even_if_the_site_does_not_require_consent() {
+    let (_site, server) = start(50, Duration::from_mins(30), "");
+    let mut client = server.client();
+    let body = json!({"site": KEY, "consent": false, "params": {"gclid": "c-7"},
+                      "landing": "https://shop.example/a", "referrer": "https://a.example/"});
+    let given = ask(&mut client, NUMBERS, &body).json();
+    assert_eq!(stored(&mut client, to(&given)), json!({}));
+    let (number, cookie) = edge(&mut client, &[]);
+    assert!(cookie.is_some());
+    assert_eq!(stored(&mut client, &number.unwrap()), json!({"gclid": "c-7", "landing": "/a"}));
+}
+
 #[test]
 fn behind_a_known_proxy_the_limit_applies_to_each_visitor_s_address() {
     let ask = |more: &str, forwarded: &str| {

@@ -5,6 +5,7 @@
 //! overrides the defaults. Also reads cluster files, and creates the demo's ring pools.
 
 mod application;
+mod authorization;
 mod calls;
 mod cluster;
 mod cluster_file;
@@ -28,6 +29,7 @@ mod sites;
 mod toml_file;
 mod values;
 
+pub use self::authorization::credentials;
 pub use self::calls::{
     CallAccount, CallProvider, CallerIds, Calls, DestinationRule, OpenHours, RoutingSettings,
     UnknownNumber, WebhookSettings, is_call_target,

@@ -17,6 +17,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use ringwell_config::credentials;
 use ringwell_core::PoolId;
 use ringwell_directory::RingPoolKey;
 use ringwell_store::{Change, Pool, Role, Scope, StoreError, first_size};
@@ -113,7 +114,7 @@ async fn ask(
             .map_err(|_| Fault::Unreadable("the body is not a JSON object"))?,
     };
     let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let header = header.map(|value| value.strip_prefix("Bearer ").unwrap_or(value).to_owned());
+    let header = header.map(|value| credentials(value, "Bearer").unwrap_or(value).to_owned());
     let sent = body.get("oauth_token").and_then(Value::as_str).map(str::to_owned);
     let token = header.or_else(|| in_query(uri)).or(sent);
     let role = if *method == Method::GET { Role::Read } else { Role::Write };

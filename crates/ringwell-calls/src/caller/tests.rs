@@ -12,11 +12,24 @@ fn a_number_is_read_however_a_provider_writes_it() {
         "sip:+14155551234@gw.example",
         "sip:+14155551234;user=phone@gw",
         "SIP:+14155551234@gw.example",
+        "sip:14155551234@gw",
+        "sip:4155551234@gw",
+        "sip:0014155551234@gw",
+        "sip:%2B14155551234@gw",
+        "sip:%2b1415%35551234@gw",
+        "sip:4155551234:secret@gw",
+        "sip:+14155551234:secret;x=1@gw",
         "\"Jane\" <Tel:+14155551234>;tag=1",
         " +1 (415) 555-1234 ",
         "0014155551234",
     ] {
         assert_eq!(Caller::read(text), Caller::E164("+14155551234".to_owned()), "{text}");
+    }
+    for (text, number) in [("66341", "+66341"), ("sip:+2904567@gw", "+2904567")] {
+        assert_eq!(Caller::read(text), Caller::E164(number.to_owned()), "{text}");
+    }
+    for text in ["sip:22334455;user=phone@gw", "sip:22334455@gw;USER=phone?a=b"] {
+        assert_eq!(Caller::read(text), Caller::E164("+22334455".to_owned()), "{text}");
     }
     assert_eq!(Caller::read("+442079460000"), Caller::E164("+442079460000".to_owned()));
 }
@@ -33,6 +46,37 @@ fn a_caller_without_a_number_is_withheld() {
     assert_eq!(Caller::read("sip:a\u{0}b@pbx.example"), Caller::Withheld);
     let sip = Caller::read("sip:alice@pbx.example");
     assert_eq!(sip, Caller::Sip("sip:alice@pbx.example".to_owned()));
+}
+
+#[test]
+fn a_sip_user_of_few_digits_is_an_extension_of_its_host() {
+    for (text, address) in [
+        ("sip:7001@pbx-a", "sip:7001@pbx-a"),
+        ("<sip:7001@PBX-B:5060;transport=udp>;tag=1", "sip:7001@pbx-b"),
+        ("sip:7001;user=phone@pbx-a", "sip:7001@pbx-a"),
+        ("sip:+7001@pbx-a", "sip:+7001@pbx-a"),
+        ("sip:22334455@pbx-a", "sip:22334455@pbx-a"),
+        ("sip:7001:secret@pbx-a", "sip:7001@pbx-a"),
+        ("sip:%37001@pbx-a", "sip:7001@pbx-a"),
+        ("sip:%61lice:secret@pbx-a", "sip:alice@pbx-a"),
+        ("sip:a%40b%2540@pbx-a", "sip:a%40b%2540@pbx-a"),
+        ("sip:7001%@pbx-a", "sip:7001%@pbx-a"),
+        ("sip:7001%4@pbx-a", "sip:7001%4@pbx-a"),
+    ] {
+        assert_eq!(Caller::read(text), Caller::Sip(address.to_owned()), "{text}");
+    }
+    assert_eq!(Caller::read("sip:%61nonymous@pbx-a"), Caller::Withheld);
+}
+
+proptest! {
+    #[test]
+    fn the_stored_form_of_an_address_is_read_as_itself(
+        user in "[a-z0-9%;:?+ ]{0,12}|(%[0-9a-f]{2}){0,5}", host in "[a-z0-9.]{0,12}(:[0-9]{0,4})?(;[a-z=]{0,6})?"
+    ) {
+        if let caller @ Caller::Sip(_) = Caller::read(&format!("sip:{user}@{host}")) {
+            prop_assert_eq!(Caller::read(&caller.to_column().unwrap()), caller);
+        }
+    }
 }
 
 #[test]

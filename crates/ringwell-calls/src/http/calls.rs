@@ -8,6 +8,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router, extract::Query};
+use ringwell_config::credentials;
 use ringwell_core::Millis;
 use ringwell_directory::{TokenHash, TokenHashes};
 use serde::Deserialize;
@@ -105,10 +106,10 @@ fn reads_calls(request: &Request) -> bool {
 /// The token in `Bearer TOKEN`, or the password of Basic authentication. Some switches support only
 /// Basic authentication.
 pub(super) fn token_of(value: &str) -> Option<String> {
-    if let Some(token) = value.strip_prefix("Bearer ") {
+    if let Some(token) = credentials(value, "Bearer") {
         return Some(token.to_owned());
     }
-    let pair = from_base64(value.strip_prefix("Basic ")?)?;
+    let pair = from_base64(credentials(value, "Basic")?)?;
     let pair = String::from_utf8(pair).ok()?;
     pair.split_once(':').map(|(_, password)| password.to_owned())
 }

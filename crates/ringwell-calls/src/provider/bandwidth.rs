@@ -1,5 +1,6 @@
 //! Bandwidth: HTTP Basic authentication, JSON events, and answers in BXML.
 
+use ringwell_config::credentials;
 use serde_json::Value;
 
 use super::connect::{Connect, Document, Instruction};
@@ -15,7 +16,7 @@ use crate::markup::Element;
 /// Checks the name and password. Each of the account's secrets has the form `user:password`.
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     let presented = request.header("authorization");
-    let presented = presented.strip_prefix("Basic ").and_then(digest::from_base64);
+    let presented = credentials(presented, "Basic").and_then(digest::from_base64);
     let Some(presented) = presented else {
         let hint = "in Bandwidth's Dashboard, set the user name and password for the callbacks of \
                     the Voice application";

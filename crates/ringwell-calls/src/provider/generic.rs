@@ -1,6 +1,7 @@
 //! Any other switch. It sends one kind of event, as JSON or as a form, and receives an answer in
 //! JSON. Source: docs/spec/calls.md, "The generic provider".
 
+use ringwell_config::credentials;
 use serde_json::{Value, json};
 
 use super::connect::{Document, Instruction};
@@ -21,12 +22,12 @@ const CALL_ID: &str = "call_id";
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     let secrets = account.secrets.iter();
     let authorization = request.header("authorization");
-    let basic = authorization.strip_prefix("Basic ").and_then(digest::from_base64);
+    let basic = credentials(authorization, "Basic").and_then(digest::from_base64);
     let password = basic.and_then(|pair| {
         let at = pair.iter().position(|byte| *byte == b':')?;
         Some(pair[at + 1..].to_vec())
     });
-    let bearer = authorization.strip_prefix("Bearer ").map(|token| token.as_bytes().to_vec());
+    let bearer = credentials(authorization, "Bearer").map(|token| token.as_bytes().to_vec());
     if let Some(presented) = password.or(bearer) {
         let fits = secrets.fold(false, |found, it| found | digest::same(it, &presented));
         return if fits { Ok(()) } else { Err(Unsigned::new("the secret does not match")) };

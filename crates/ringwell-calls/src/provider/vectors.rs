@@ -232,6 +232,9 @@ fn the_vectors_of_vonage_are_accepted() {
     };
     let now = NOW.0 / 1000;
     assert!(check(VONAGE, head, &claims(now, hash), body));
+    let small = format!("bearer {}", token(VONAGE, head, &claims(now, hash)));
+    let request = post("/t/main/answer", body).with("authorization", &small);
+    assert!(verify(&account, &request).is_ok());
     assert!(check(VONAGE, head, &claims(now - 300, hash), body));
     assert!(!check(VONAGE, head, &claims(now - 301, hash), body));
     assert!(!check(VONAGE, head, &claims(now, hash), &body.replace("4420", "4421")));
@@ -295,6 +298,7 @@ fn bandwidth_is_identified_by_name_and_password() {
     };
     let basic = |pair: &str| format!("Basic {}", crate::digest::base64(pair.as_bytes()));
     assert!(check(&basic("user:password-0123")));
+    assert!(check(&basic("user:password-0123").replace("Basic", "BASIC")));
     for bad in [basic("user:password-0124"), basic("user"), "Basic ?".to_owned(), String::new()] {
         assert!(!check(&bad), "{bad}");
     }
@@ -342,9 +346,12 @@ fn any_other_switch_sends_events_as_json_or_as_a_form() {
     let check = |name: &'static str, value: &str| {
         verify(&account, &post("/t/main/events", json).with(name, value)).is_ok()
     };
-    assert!(check("authorization", &format!("Bearer {secret}")));
+    for scheme in ["Bearer", "bearer", "BEARER "] {
+        assert!(check("authorization", &format!("{scheme} {secret}")), "{scheme}");
+    }
     let basic = crate::digest::base64(format!("any:{secret}").as_bytes());
     assert!(check("authorization", &format!("Basic {basic}")));
+    assert!(check("authorization", &format!("basic {basic}")));
     assert!(!check("authorization", "Bearer other") && !check("webhook-signature", "v1,x"));
     let seconds = NOW.0 / 1000;
     let signature = crate::webhook::sign::sign(&[secret], "m1", seconds, json.as_bytes());

@@ -1,5 +1,6 @@
 //! Vonage: a JWT that contains the hash of the body, with reports and answers in JSON.
 
+use ringwell_config::credentials;
 use serde_json::{Value, json};
 
 use super::connect::{Connect, Document, Instruction};
@@ -16,7 +17,7 @@ use crate::digest::{self, Mac};
 const SECONDS_MAX: u64 = 300;
 
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
-    let token = request.header("authorization").strip_prefix("Bearer ").unwrap_or_default();
+    let token = credentials(request.header("authorization"), "Bearer").unwrap_or_default();
     if token.is_empty() {
         // Vonage sends some callbacks unsigned. After an error, it repeats them with a signature.
         let unsigned = Unsigned::new("the token is missing");

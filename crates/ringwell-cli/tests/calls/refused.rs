@@ -48,3 +48,22 @@ fn empty_and_wrong_arguments_say_what_to_type() {
         assert!(text(&output.stderr).contains(wanted), "{output:?}");
     }
 }
+
+/// RFC 9110, section 11.1: the case of the scheme's name does not matter.
+#[test]
+fn a_token_is_accepted_however_its_scheme_is_written() {
+    let board = Switchboard::new("");
+    let mut client = board.server.client();
+    let question = "{\"to\":\"1\",\"call_id\":\"c\"}";
+    for scheme in ["Bearer", "bearer", "BEARER", "Bearer "] {
+        let value = format!("{scheme} {TOKEN}");
+        let token = [("authorization", value.as_str())];
+        for path in ["/v1/calls", "/v1/shards"] {
+            assert_eq!(client.get(path, &token).unwrap().status, 200, "{scheme:?} {path}");
+        }
+        let status = client.post("/v1/sip/route", &token, question).unwrap().status;
+        assert_eq!(status, 200, "{scheme:?}");
+    }
+    let refused = [("authorization", "Bearers 0")];
+    assert_eq!(client.get("/v1/calls", &refused).unwrap().status, 401);
+}

@@ -7,6 +7,7 @@
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode};
+use ringwell_config::credentials;
 use ringwell_driver::Path;
 use ringwell_driver::link::serve::{self, Refused, body_bytes_max, is_of_the_cluster};
 use ringwell_trace::{Context, Kind, Parent, TRACEPARENT};
@@ -59,8 +60,9 @@ async fn dispatch(
     let refused = |status: StatusCode, reason: &str| Err((status.as_u16(), reason.to_owned()));
     let (head, body) = request.into_parts();
     let presented = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
-    let secret = presented.strip_prefix(b"Bearer ").unwrap_or_default();
-    if !is_of_the_cluster(&thread.node, secret) {
+    let presented = str::from_utf8(presented).unwrap_or_default();
+    let secret = credentials(presented, "Bearer").unwrap_or_default();
+    if !is_of_the_cluster(&thread.node, secret.as_bytes()) {
         return refused(StatusCode::UNAUTHORIZED, "the cluster's secret is missing or wrong");
     }
     if head.method != Method::POST {

@@ -57,7 +57,7 @@ pub(super) async fn numbers(
     sender: Sender,
 ) -> Response<AnswerBody> {
     let (sites, site) = (&thread.server.sites, &entry.site);
-    if site.consent == Consent::Required && visit.params.is_none() {
+    if lacks_consent(site, visit) {
         entry.count(Outcome::Refused);
         return nothing();
     }
@@ -93,8 +93,14 @@ pub(super) async fn numbers(
     json(thread, site, visitor, given)
 }
 
+/// Whether the visitor gets no number, because the site requires consent and the visitor has not
+/// consented. Only with consent may the sender of a request send parameters.
+pub(super) fn lacks_consent(site: &Site, visit: &Visit) -> bool {
+    site.consent == Consent::Required && visit.params.is_none()
+}
+
 /// Returns the parameters to store with new numbers.
-fn params(site: &Site, visit: &Visit) -> String {
+pub(super) fn params(site: &Site, visit: &Visit) -> String {
     match site.consent {
         Consent::Cookieless => String::new(),
         Consent::Off | Consent::Required => visit.query(&site.params),
@@ -127,6 +133,10 @@ pub(super) async fn beat(
         entry.count(Outcome::Refused);
         return refused(403, "both visitor and lease are required");
     };
+    if lacks_consent(site, visit) {
+        entry.count(Outcome::Refused);
+        return nothing();
+    }
     let visitor = sites.signer().visitor(&site.key, visitor);
     let until = visitor.and_then(|visitor| sites.signer().lease(&site.key, visitor, lease));
     // Without a valid lease, a visitor gets no numbers here, but the page may request new ones. The

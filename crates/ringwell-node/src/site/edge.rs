@@ -14,7 +14,7 @@ use ringwell_config::Consent;
 use subtle::ConstantTimeEq;
 
 use super::agent::is_program;
-use super::answer::{Given, Sender, allocate, new_visitor, settled};
+use super::answer::{Given, Sender, allocate, lacks_consent, new_visitor, params, settled};
 use super::leases::Network;
 use super::response::{allow, nothing, refused};
 use super::sites::{Outcome, SiteEntry};
@@ -29,6 +29,9 @@ const EDGE_KEY: HeaderName = HeaderName::from_static("ringwell-edge-key");
 const X_VISITOR: HeaderName = HeaderName::from_static("x-visitor");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const X_ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
+const CONSENT: HeaderName = HeaderName::from_static("ringwell-consent");
+/// Global Privacy Control: a browser sends `1` if its user objects to being tracked.
+const SEC_GPC: HeaderName = HeaderName::from_static("sec-gpc");
 /// The headers of the answer to a server that swaps numbers itself.
 const NUMBER: HeaderName = HeaderName::from_static("ringwell-number");
 const TEL: HeaderName = HeaderName::from_static("ringwell-tel");
@@ -59,9 +62,12 @@ pub(super) async fn headers(
     let sender = Sender { address, ..sender };
     let page = text(headers, &X_ORIGINAL_URI).unwrap_or_default();
     let (landing, page_query) = page.split_once('?').unwrap_or((page, ""));
+    let has_consented =
+        text(headers, &CONSENT) == Some("granted") && text(headers, &SEC_GPC) != Some("1");
+    let may_store = has_consented || entry.site.consent != Consent::Required;
     let visit = Visit {
         visitor: text(headers, &X_VISITOR).map(str::to_owned),
-        params: Some(Visit::params_of(page_query)),
+        params: may_store.then(|| Visit::params_of(page_query)),
         landing: Some(landing.to_owned()),
         referrer: text(headers, &header::REFERER).map(str::to_owned),
         ..Visit::default()
@@ -74,7 +80,9 @@ pub(super) async fn headers(
         let ttl = given.until.map_or(0, |(_, seconds)| seconds);
         let text = thread.server.sites.signer().visitor_text(&entry.site.key, visitor);
         let cookie = format!("rw_v={text}; Max-Age={ttl}; Path=/; SameSite=Lax; Secure");
-        let fields = [(NUMBER, &first.formatted), (TEL, &first.to), (header::SET_COOKIE, &cookie)];
+        let is_cookieless = entry.site.consent == Consent::Cookieless;
+        let cookie = (!is_cookieless).then_some((header::SET_COOKIE, &cookie));
+        let fields = [(NUMBER, &first.formatted), (TEL, &first.to)].into_iter().chain(cookie);
         for (name, value) in fields {
             if let Ok(value) = HeaderValue::try_from(value) {
                 response.headers_mut().insert(name, value);
@@ -106,16 +114,11 @@ pub(super) async fn amp(
     let visit = Visit {
         landing: params.remove("landing"),
         referrer: params.remove("referrer"),
-        params: Some(params),
+        // AMP pages cannot report the visitor's consent.
+        params: (entry.site.consent != Consent::Required).then_some(params),
         ..Visit::default()
     };
-    let given = match entry.site.consent {
-        Consent::Required => {
-            entry.count(Outcome::Refused);
-            None
-        }
-        Consent::Off | Consent::Cookieless => give(thread, &entry, &visit, (headers, sender)).await,
-    };
+    let given = give(thread, &entry, &visit, (headers, sender)).await;
     let first = given.and_then(|(_, given)| given.swaps.into_iter().next());
     let body = first.map_or_else(
         || serde_json::json!({}),
@@ -139,8 +142,8 @@ fn site(thread: &HttpShard, query: &str) -> Option<Arc<SiteEntry>> {
     thread.server.sites.find(key)
 }
 
-/// Returns numbers for the visitor, unless the client is a program, or the client's network has
-/// reached the limit on new numbers.
+/// Returns numbers for the visitor, unless the client is a program, the visitor's consent is missing,
+/// or the client's network has reached the limit on new numbers.
 async fn give(
     thread: &Rc<HttpShard>,
     entry: &Arc<SiteEntry>,
@@ -150,6 +153,10 @@ async fn give(
     let (sites, site) = (&thread.server.sites, &entry.site);
     if is_program(headers) {
         entry.count(Outcome::Bot);
+        return None;
+    }
+    if lacks_consent(site, visit) {
+        entry.count(Outcome::Refused);
         return None;
     }
     let known = visit.visitor.as_deref().and_then(|text| sites.signer().visitor(&site.key, text));
@@ -168,10 +175,7 @@ async fn give(
         return None;
     }
     let visitor = known.or_else(new_visitor)?;
-    let params = match site.consent {
-        Consent::Cookieless => String::new(),
-        Consent::Off | Consent::Required => visit.query(&site.params),
-    };
+    let params = params(site, visit);
     let given = allocate(thread, entry, visitor, &params, sender.traced).await?;
     entry.count(Outcome::Numbers);
     Some((visitor, given))

@@ -29,6 +29,9 @@ pub(super) struct Visit {
     pub(super) site: String,
     pub(super) visitor: Option<String>,
     pub(super) lease: Option<String>,
+    /// `false` if the visitor has refused consent: `params`, `landing` and `referrer` then count as
+    /// missing.
+    pub(super) consent: Option<bool>,
     /// `None` if the visitor's parameters must not be stored.
     pub(super) params: Option<BTreeMap<String, String>>,
     pub(super) landing: Option<String>,
@@ -137,13 +140,16 @@ impl Visit {
         if !is_object && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
             return Err("the body is not a JSON object".to_owned());
         }
-        serde_json::from_slice(body).map_err(|error| {
+        let visit: Self = serde_json::from_slice(body).map_err(|error| {
             let fault = match error.classify() {
                 Category::Data => "has a field of the wrong type",
                 Category::Io | Category::Syntax | Category::Eof => "is not JSON",
             };
             format!("the body {fault}: line {}, column {}", error.line(), error.column())
-        })
+        })?;
+        let has_refused = visit.consent == Some(false);
+        let without = |visit| Self { params: None, landing: None, referrer: None, ..visit };
+        Ok(if has_refused { without(visit) } else { visit })
     }
 
     /// Whether the tapped link contains `number`. If a page does not send the link, every one of
