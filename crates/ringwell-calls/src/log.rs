@@ -5,6 +5,7 @@
 //! same transaction as the change that causes it. Events become visible in the order of their
 //! `place`.
 
+mod age;
 mod apply;
 mod backlog;
 mod blocks;
@@ -27,6 +28,7 @@ mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
+use age::AgeClock;
 use database::LogDatabase;
 use ringwell_store::{Location, Schema, Step};
 
@@ -69,6 +71,7 @@ pub const SCHEMA: Schema = Schema {
             sqlite: include_str!("log/9.sqlite.sql"),
             postgres: include_str!("log/9.postgres.sql"),
         },
+        Step { both: include_str!("log/10.sql"), sqlite: "", postgres: "" },
     ],
 };
 
@@ -76,6 +79,7 @@ pub const SCHEMA: Schema = Schema {
 #[derive(Clone, Debug)]
 pub struct Log {
     database: Arc<LogDatabase>,
+    age: Arc<AgeClock>,
 }
 
 impl Log {
@@ -86,7 +90,7 @@ impl Log {
     pub async fn open(location: &Location) -> Result<Self, LogError> {
         let database = LogDatabase::unopened(location, &SCHEMA)?;
         database.open().await?;
-        Ok(Self { database: Arc::new(database) })
+        Ok(Self { database: Arc::new(database), age: Arc::default() })
     }
 
     /// Opens the log for a server, which connects calls even without the log. If the database does
@@ -106,7 +110,8 @@ impl Log {
             "the call log is unavailable: calls are still connected, and will be logged when it is \
              available"
         );
-        Ok(Self { database: Arc::new(LogDatabase::unopened(location, &SCHEMA)?) })
+        let database = LogDatabase::unopened(location, &SCHEMA)?;
+        Ok(Self { database: Arc::new(database), age: Arc::default() })
     }
 
     /// Waits until all operations have ended, then closes the log.

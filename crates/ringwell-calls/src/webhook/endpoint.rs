@@ -228,8 +228,8 @@ impl Log {
                       AND ($6 = '' OR id = $6) AND (type <> 'webhook.test' OR $6 <> '')";
         let statement = match replay.which {
             Which::Failed => format!(
-                "UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_ms = $2 \
-                 WHERE endpoint = $1 \
+                "UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_ms = $2, \
+                 last_ms = NULL WHERE endpoint = $1 \
                  AND (state IN ('failed', 'held') OR state = 'pending' AND attempts > 0) \
                  AND event IN (SELECT place FROM call_events WHERE {wanted})"
             ),
@@ -237,7 +237,7 @@ impl Log {
                 "INSERT INTO webhook_deliveries (endpoint, event, state, attempts, next_ms) \
                  SELECT $1, place, 'pending', 0, $2 FROM call_events WHERE {wanted} \
                  ON CONFLICT (endpoint, event) DO UPDATE SET state = 'pending', attempts = 0, \
-                 next_ms = $2"
+                 next_ms = $2, last_ms = NULL"
             ),
         };
         let query = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(id.to_owned()).bind(ms(now));
