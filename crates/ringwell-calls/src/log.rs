@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use age::AgeClock;
 use database::LogDatabase;
+use ringwell_core::Millis;
 use ringwell_store::{Location, Schema, Step};
 
 pub use backlog::examine_waiting;
@@ -124,6 +125,22 @@ impl Log {
     pub(crate) fn reports(&self, error: &LogError) -> bool {
         self.database.report_damage(error);
         error.is_said()
+    }
+
+    /// The time by which ages are judged when the wall clock shows `wall`. Never later than `wall`.
+    /// Until [`Self::note_age_time`] has succeeded once, nothing is old.
+    #[must_use]
+    pub fn age_time(&self, wall: Millis) -> Millis {
+        self.age.time(wall)
+    }
+
+    /// Like [`Self::age_time`], but also stores the time for later processes. Must be called often,
+    /// because a downtime counts from the last call.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn note_age_time(&self, wall: Millis) -> Result<Millis, LogError> {
+        self.age.note(&self.database, wall).await
     }
 
     pub(crate) fn database(&self) -> &LogDatabase {

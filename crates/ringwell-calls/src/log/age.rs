@@ -11,7 +11,7 @@ use ringwell_core::Millis;
 use sqlx::{AnyConnection, Row};
 use tokio::time::Instant;
 
-use super::Log;
+use super::database::LogDatabase;
 use super::error::LogError;
 use super::values::{from_ms, ms};
 
@@ -60,31 +60,27 @@ impl AgeClock {
         let now = Some((age, Instant::now()));
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
-}
 
-impl Log {
-    /// The time by which ages are judged when the wall clock shows `wall`. Never later than `wall`.
-    /// Until [`Self::note_age_time`] has succeeded once, nothing is old.
-    #[must_use]
-    pub fn age_time(&self, wall: Millis) -> Millis {
-        let Some((age, since)) = self.age.get() else { return Millis::ZERO };
+    /// The time by which ages are judged: see [`Log::age_time`](super::Log::age_time).
+    pub(super) fn time(&self, wall: Millis) -> Millis {
+        let Some((age, since)) = self.get() else { return Millis::ZERO };
         let passed = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
         age.after(Millis(passed), wall).time(wall)
     }
 
-    /// Like [`Self::age_time`], but also stores the time for later processes. Must be called often,
-    /// because a downtime counts from the last call.
-    ///
-    /// # Errors
-    /// [`LogError`].
-    pub async fn note_age_time(&self, wall: Millis) -> Result<Millis, LogError> {
-        let mut tx = self.database().write().await?;
-        let (before, passed) = match self.age.get() {
+    /// Like [`Self::time`], but also stores the time in `database`.
+    pub(super) async fn note(
+        &self,
+        database: &LogDatabase,
+        wall: Millis,
+    ) -> Result<Millis, LogError> {
+        let mut tx = database.write().await?;
+        let (before, passed) = match self.get() {
             Some((age, since)) => (age, since.elapsed().as_millis()),
             None => (stored(&mut tx).await?.unwrap_or(Age { at: wall, doubted: None }), 0),
         };
         let age = before.after(Millis(u64::try_from(passed).unwrap_or(u64::MAX)), wall);
-        self.age.set(age);
+        self.set(age);
         if age.doubted.is_some() && before.doubted.is_none() {
             tracing::warn!(
                 "the wall clock has leapt, or the server was stopped for more than an hour: for 24 \

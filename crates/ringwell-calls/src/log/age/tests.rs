@@ -1,6 +1,7 @@
 use ringwell_store::Location;
 
 use super::*;
+use crate::log::Log;
 
 const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;
