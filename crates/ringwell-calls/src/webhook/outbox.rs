@@ -4,7 +4,7 @@ use ringwell_core::Millis;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
-use super::endpoint::disable;
+use super::endpoint::{disable, is_in_use};
 use super::schedule;
 use crate::log::{Log, LogError, from_ms, ms};
 
@@ -201,7 +201,8 @@ impl Due {
         {
             let until: Option<i64> = row.try_get(until)?;
             let secret: Option<String> = row.try_get(secret)?;
-            secrets.extend(secret.filter(|_| until.is_some_and(|until| now < from_ms(until))));
+            let is_in_use = until.is_some_and(|until| is_in_use(from_ms(until), now));
+            secrets.extend(secret.filter(|_| is_in_use));
         }
         let attempts: i64 = row.try_get("attempts")?;
         Ok(Self {

@@ -339,3 +339,16 @@ async fn a_clock_that_leaps_ahead_disables_no_endpoint_and_delays_no_later_disab
     record(5 * DAY + 4_000, 5 * DAY + 4_000).await;
     assert!(!states(&log, &made.id).await.0);
 }
+
+#[tokio::test]
+async fn a_rotation_while_the_clock_was_ahead_ends_with_the_correction_and_blocks_no_other() {
+    let (log, _folder) = log().await;
+    let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
+    event(&log, "call.started", Millis(0)).await;
+    rotate(&log, &made.id, 50 * DAY).await;
+    let second = rotate(&log, &made.id, 50 * DAY + 1).await;
+    let secrets = async |now| log.claim(&made.id, Millis(now), 1).await.unwrap()[0].secrets.clone();
+    assert_eq!(secrets(1).await, std::slice::from_ref(&second.secret));
+    let third = rotate(&log, &made.id, 1).await;
+    assert_eq!(secrets(LEASE.0 + 1).await, [third.secret, second.secret]);
+}
