@@ -76,7 +76,7 @@ pub async fn holders(
             pool: held.pool,
             allocated_at: held.allocated_wall,
             locked_until: held.locked_until,
-            parameters: ringwell_wire::params::decode(&held.params),
+            parameters: ringwell_wire::params::decode_each(&held.params),
             // The call log adds the time of the visitor's last tap on the number.
             tapped_at: None,
         });

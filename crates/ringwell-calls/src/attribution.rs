@@ -1,6 +1,7 @@
 //! The attribution of a call: the visitor to whom the called number was shown. It is stored with
 //! the call.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -74,7 +75,8 @@ pub struct Allocation {
     pub tapped_ms: Option<u64>,
     /// The probability that this visitor is the caller, from 0 to 1.
     pub probability: f64,
-    /// The visitor's parameters, in the order in which they were received.
+    /// The visitor's parameters, in the order in which they were received. If a name occurs several
+    /// times, all its values are kept, so that an erasure finds each of them; the last one counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<(String, String)>,
 }
@@ -254,6 +256,19 @@ impl Attribution {
         theirs.map(|it| it.parameters.clear()).count() > 0
     }
 
+    /// Removes all values of parameters except the last one of each name, which is the one that
+    /// look-ups show.
+    #[must_use]
+    pub(crate) fn shown(mut self) -> Self {
+        for allocation in self.allocation.iter_mut().chain(&mut self.earlier) {
+            let mut seen = BTreeSet::new();
+            allocation.parameters.reverse();
+            allocation.parameters.retain(|(name, _)| seen.insert(name.clone()));
+            allocation.parameters.reverse();
+        }
+        self
+    }
+
     /// Removes everything that identifies the visitor.
     pub fn redact(&mut self) {
         for allocation in self.allocation.iter_mut().chain(&mut self.earlier) {
@@ -284,14 +299,15 @@ fn the_newest_visitor_is_named_and_the_others_are_listed() {
     let history = |all: &[ReportedAllocation]| History { allocations: all.to_vec(), unknown: None };
     let own = Serving { pool: PoolId(7), name: Some("Shop".to_owned()), is_overflow: false };
     let at = Millis(100_000_000);
-    let found = Attribution::of(
-        at,
-        std::slice::from_ref(&own),
-        &history(&[visitor(60, "b"), visitor(3600, "a")]),
-    );
+    let mut newest = visitor(60, "of the same page");
+    newest.parameters.extend(visitor(60, "b").parameters);
+    let all = history(&[newest, visitor(3600, "a")]);
+    let found = Attribution::of(at, std::slice::from_ref(&own), &all);
+    assert_eq!(found.allocation.as_ref().unwrap().parameters.len(), 2);
+    let found = found.shown();
     assert_eq!(found.outcome, Attributed::Allocated);
     let allocation = found.allocation.unwrap();
-    assert_eq!(allocation.parameters[0].1, "b");
+    assert_eq!(allocation.parameters, visitor(60, "b").parameters);
     assert!(!allocation.late && allocation.probability > 0.99);
     assert_eq!(found.earlier.len(), 1);
     assert!(found.earlier[0].late);

@@ -56,7 +56,8 @@ impl Form {
     }
 }
 
-fn decoded(raw: &[u8]) -> String {
+/// Decodes escapes and `+`.
+pub(crate) fn decoded(raw: &[u8]) -> String {
     let spaced: Vec<u8> = raw.iter().map(|b| if *b == b'+' { b' ' } else { *b }).collect();
     percent_decode(&spaced).decode_utf8_lossy().into_owned()
 }

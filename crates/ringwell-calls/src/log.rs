@@ -5,6 +5,7 @@
 //! same transaction as the change that causes it. Events become visible in the order of their
 //! `place`.
 
+mod age;
 mod apply;
 mod backlog;
 mod blocks;
@@ -27,7 +28,9 @@ mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
+use age::AgeClock;
 use database::LogDatabase;
+use ringwell_core::Millis;
 use ringwell_store::{Location, Schema, Step};
 
 pub use backlog::examine_waiting;
@@ -69,6 +72,7 @@ pub const SCHEMA: Schema = Schema {
             sqlite: include_str!("log/9.sqlite.sql"),
             postgres: include_str!("log/9.postgres.sql"),
         },
+        Step { both: include_str!("log/10.sql"), sqlite: "", postgres: "" },
     ],
 };
 
@@ -76,6 +80,7 @@ pub const SCHEMA: Schema = Schema {
 #[derive(Clone, Debug)]
 pub struct Log {
     database: Arc<LogDatabase>,
+    age: Arc<AgeClock>,
 }
 
 impl Log {
@@ -86,7 +91,7 @@ impl Log {
     pub async fn open(location: &Location) -> Result<Self, LogError> {
         let database = LogDatabase::unopened(location, &SCHEMA)?;
         database.open().await?;
-        Ok(Self { database: Arc::new(database) })
+        Ok(Self { database: Arc::new(database), age: Arc::default() })
     }
 
     /// Opens the log for a server, which connects calls even without the log. If the database does
@@ -106,7 +111,8 @@ impl Log {
             "the call log is unavailable: calls are still connected, and will be logged when it is \
              available"
         );
-        Ok(Self { database: Arc::new(LogDatabase::unopened(location, &SCHEMA)?) })
+        let database = LogDatabase::unopened(location, &SCHEMA)?;
+        Ok(Self { database: Arc::new(database), age: Arc::default() })
     }
 
     /// Waits until all operations have ended, then closes the log.
@@ -119,6 +125,22 @@ impl Log {
     pub(crate) fn reports(&self, error: &LogError) -> bool {
         self.database.report_damage(error);
         error.is_said()
+    }
+
+    /// The time by which ages are judged when the wall clock shows `wall`. Never later than `wall`.
+    /// Until [`Self::note_age_time`] has succeeded once, nothing is old.
+    #[must_use]
+    pub fn age_time(&self, wall: Millis) -> Millis {
+        self.age.time(wall)
+    }
+
+    /// Like [`Self::age_time`], but also stores the time for later processes. Must be called often,
+    /// because a downtime counts from the last call.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn note_age_time(&self, wall: Millis) -> Result<Millis, LogError> {
+        self.age.note(&self.database, wall).await
     }
 
     pub(crate) fn database(&self) -> &LogDatabase {

@@ -80,11 +80,12 @@ async fn calls_events_and_webhooks_are_kept_in_postgresql() {
     assert!(log.unattributed(10).await.unwrap().is_empty());
     assert_eq!(log.events(0, 10).await.unwrap().len(), 4);
     assert_eq!(log.due_endpoints(Millis(9_000)).await.unwrap(), std::slice::from_ref(&endpoint));
+    assert_eq!(log.plan_again(Millis(9_000)).await.unwrap(), 0);
     for due in log.claim(&endpoint, Millis(9_000), 10).await.unwrap() {
         let ended = Ended::Answered { status: 500, retry_after: None };
         let (endpoint, place) = (due.endpoint, due.place);
         let result = DeliveryResult { endpoint, place, attempts: 10, ended, random: 0 };
-        log.record(&[result], Millis(9_000)).await.unwrap();
+        log.record(&[result], Millis(9_000), Millis(9_000)).await.unwrap();
     }
     assert!(log.due_endpoints(Millis(1 << 50)).await.unwrap().is_empty());
     assert_eq!(log.endpoints().await.unwrap()[0].failed, 4);

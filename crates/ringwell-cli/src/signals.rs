@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 /// Returns a flag that SIGINT and SIGTERM set. A second signal ends the program immediately.
@@ -19,4 +19,13 @@ pub(crate) fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
             .context("cannot handle signals")?;
     }
     Ok(stop)
+}
+
+/// Whether the process ignores SIGHUP, for example because it was started with `nohup`. Then the
+/// command must continue when its terminal is closed.
+pub(crate) fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.unwrap_or_default() >> (SIGHUP - 1) & 1 == 1
 }

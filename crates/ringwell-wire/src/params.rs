@@ -28,19 +28,21 @@ const ERASED: u8 = 0xFF;
 /// erased parameters.
 #[must_use]
 pub fn decode(raw: &[u8]) -> Vec<(String, String)> {
-    if is_erased(raw) {
-        return Vec::new();
-    }
     let mut seen = BTreeSet::new();
-    let mut parameters: Vec<_> = decode_all(raw).collect();
+    let mut parameters = decode_each(raw);
     parameters.reverse();
     parameters.retain(|(name, _)| seen.insert(name.clone()));
     parameters.reverse();
     parameters
 }
 
-/// Like [`decode`], but returns every value of a name that occurs several times, and also the
-/// remains of erased parameters.
+/// Like [`decode`], but returns every value of a name that occurs several times.
+#[must_use]
+pub fn decode_each(raw: &[u8]) -> Vec<(String, String)> {
+    if is_erased(raw) { Vec::new() } else { decode_all(raw).collect() }
+}
+
+/// Like [`decode_each`], but also returns the remains of erased parameters.
 pub fn decode_all(raw: &[u8]) -> impl Iterator<Item = (String, String)> {
     raw.split(|byte| *byte == b'&')
         .filter(|pair| !pair.is_empty())

@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::problem::{Problem, read_json, read_query};
+use crate::attribution::Attribution;
 use crate::call::{CallEvent, EventKind};
 use crate::clock::now;
 use crate::form::Form;
@@ -212,6 +213,7 @@ impl SwitchAnswer {
 
     fn json(&self) -> Value {
         let contacts = self.contacts();
+        let attribution = self.decision.attribution.clone().map(Attribution::shown);
         let mut answer = json!({ "call": self.decision.call });
         let Some(members) = answer.as_object_mut() else { return answer };
         // Members without a value are omitted, because switches would interpret `null` as text.
@@ -226,7 +228,7 @@ impl SwitchAnswer {
         put("timeout", json!(self.timeout_s()));
         put("refuse", json!(self.decision.destination.refused().map(Refusal::name)));
         put("headers", json!({ "X-Ringwell-Call": self.decision.call }));
-        put("attribution", json!(self.decision.attribution));
+        put("attribution", json!(attribution));
         put("contacts", json!(contacts));
         answer
     }

@@ -20,6 +20,7 @@ use crate::call::CallState;
 use crate::caller::Caller;
 use crate::clock::moment;
 use crate::digest;
+use crate::form;
 
 /// The maximum number of calls to redact or remove in one transaction.
 const CALLS_MAX: u32 = 500;
@@ -38,11 +39,12 @@ pub enum Whom {
     Call(String),
     /// A caller, in all calls. These include calls for which only a hash of the caller is stored.
     Caller(Caller),
-    /// A visitor, identified by a parameter of the page, such as `gclid`.
+    /// A visitor, identified by a parameter of the page, such as `gclid`. It may be decoded, or have
+    /// the escapes of the page's URL.
     Parameter {
         /// The parameter's name.
         name: String,
-        /// The parameter's value.
+        /// The parameter's value. If the page had several values, any of them.
         value: String,
     },
     /// The visitors of allocations that an earlier erasure listed. Calls of other callers may have
@@ -131,7 +133,9 @@ impl Log {
         let ids = match whom {
             Whom::Call(id) => vec![id.clone()],
             Whom::Caller(caller) => calls_of(&mut tx, caller).await?,
-            Whom::Parameter { name, value } => calls_with(&mut tx, name, value).await?,
+            Whom::Parameter { name, value } => {
+                calls_with(&mut tx, name, value).await?.into_iter().collect()
+            }
             Whom::Visitors(listed) => calls_to(&mut tx, listed).await?,
         };
         // Reads all calls first, because erasing the data of one call may remove the data by which
@@ -388,8 +392,8 @@ fn shown_to(call: &CallRow, whom: &Whom) -> Vec<Allocation> {
         // Earlier visitors of the number are other people.
         Whom::Call(_) | Whom::Caller(_) => own.iter().cloned().collect(),
         Whom::Parameter { name, value } => {
-            let has_it =
-                |it: &&Allocation| it.parameters.iter().any(|(n, v)| n == name && v == value);
+            let wanted = spellings(name, value);
+            let has_it = |it: &&Allocation| it.parameters.iter().any(|pair| wanted.contains(pair));
             all.filter(has_it).cloned().collect()
         }
         Whom::Visitors(listed) => {
@@ -433,22 +437,33 @@ async fn calls_of(db: &mut AnyConnection, caller: &Caller) -> Result<Vec<String>
     Ok(ids)
 }
 
+/// A parameter as it was given, and without the escapes of a URL.
+fn spellings(name: &str, value: &str) -> [(String, String); 2] {
+    let decoded = (form::decoded(name.as_bytes()), form::decoded(value.as_bytes()));
+    [(name.to_owned(), value.to_owned()), decoded]
+}
+
 /// The ids of calls whose attribution may contain a visitor with the value `value` for the
 /// parameter `name`. The caller of this function must check for an exact match.
 async fn calls_with(
     db: &mut AnyConnection,
     name: &str,
     value: &str,
-) -> Result<Vec<String>, LogError> {
-    let pair = text(&(name, value))?;
-    let start = &pair[..pair.floor_char_boundary(PATTERN_BYTES_MAX)];
-    let escaped: String = start
-        .chars()
-        .flat_map(|c| matches!(c, '%' | '_' | '!').then_some('!').into_iter().chain([c]))
-        .collect();
-    let query = sqlx::query("SELECT id FROM calls WHERE attribution LIKE $1 ESCAPE '!'");
-    let rows = query.bind(format!("%{escaped}%")).fetch_all(db).await?;
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+) -> Result<BTreeSet<String>, LogError> {
+    let mut ids = BTreeSet::new();
+    for pair in spellings(name, value) {
+        let pair = text(&pair)?;
+        let start = &pair[..pair.floor_char_boundary(PATTERN_BYTES_MAX)];
+        let escaped: String = start
+            .chars()
+            .flat_map(|c| matches!(c, '%' | '_' | '!').then_some('!').into_iter().chain([c]))
+            .collect();
+        let query = sqlx::query("SELECT id FROM calls WHERE attribution LIKE $1 ESCAPE '!'");
+        for row in query.bind(format!("%{escaped}%")).fetch_all(&mut *db).await? {
+            ids.insert(row.try_get(0)?);
+        }
+    }
+    Ok(ids)
 }
 
 /// A hash of a visitor's parameters. The hash identifies the parameters in the journal without

@@ -570,7 +570,7 @@ async fn a_log_of_an_earlier_schema_keeps_its_calls_and_indexes() {
     let location = Location::File(folder.path().join("calls.sqlite"));
     let database = LogDatabase::unopened(&location, &EARLIER).unwrap();
     database.open().await.unwrap();
-    let earlier = Log { database: Arc::new(database) };
+    let earlier = Log { database: Arc::new(database), age: Arc::default() };
     let mut ended = change("CA1", 30, EventKind::Ended(Some(Outcome::Answered)));
     ended.blocked = Some("b_1".to_owned());
     let changes = [complete(1), complete(2), ended];

@@ -101,7 +101,7 @@ impl Service {
                 tracing::error!(%error, "calls without a destination cannot be recorded as ended \
                     yet");
             }
-            if let Err(error) = self.forget_due(now()).await
+            if let Err(error) = self.forget_old(now()).await
                 && !self.inner.log.reports(&error)
             {
                 tracing::error!(%error, "old calls cannot be redacted or removed yet: they are \
@@ -109,6 +109,12 @@ impl Service {
             }
             tokio::time::sleep(EVERY).await;
         }
+    }
+
+    /// Redacts and removes what is old, unless the wall clock, which shows `wall`, has leapt.
+    pub(super) async fn forget_old(&self, wall: Millis) -> Result<(), LogError> {
+        let now = self.inner.log.note_age_time(wall).await?;
+        self.forget_due(now).await
     }
 
     pub(super) async fn forget_due(&self, now: Millis) -> Result<(), LogError> {

@@ -520,3 +520,19 @@ async fn the_files_do_not_contain_callers_that_were_redacted_or_unblocked() {
     assert!(!contain("4155556789"));
     service.close().await;
 }
+
+/// What is redacted or removed cannot be restored, so a clock that has leapt is not believed yet.
+#[tokio::test]
+async fn a_wall_clock_that_leaps_ahead_redacts_and_removes_nothing() {
+    let (service, _folder) = restored(&settings()).await;
+    service.incoming(ring("CA1", "+14155551234")).await;
+    service.forget_old(now()).await.unwrap();
+    let ages = service.settings().ages.map(|age| u64::try_from(age.as_millis()).unwrap());
+    for age in ages {
+        service.forget_old(Millis(now().0 + age + 1000)).await.unwrap();
+    }
+    let calls = service.log().calls(&CallFilter::default(), None, 10).await.unwrap();
+    assert_eq!(calls[0].caller, Caller::read("+14155551234"));
+    assert_eq!(service.log().events(0, 10).await.unwrap().len(), 1);
+    service.close().await;
+}

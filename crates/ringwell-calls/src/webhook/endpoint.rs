@@ -9,6 +9,9 @@ use crate::log::{Log, LogError, NewEvent, from_ms, ms, publish, publish_to, rand
 
 /// The time for which the previous secret is also used for signing after a rotation.
 const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
+/// The longest time for which a previous secret can still be used: the clocks of several servers on
+/// one database differ a little. A longer time means that the clock was ahead at the rotation.
+const ROTATION_MAX: Millis = Millis(ROTATION.0 + 20_000);
 /// All types of events.
 pub const TYPES: [&str; 9] = [
     "call.started",
@@ -96,6 +99,11 @@ fn new_secret() -> Result<String, LogError> {
     Ok(sign::secret(random))
 }
 
+/// Whether a previous secret that is used until `until` is still in use.
+pub(super) fn is_in_use(until: Millis, now: Millis) -> bool {
+    now < until && until <= now + ROTATION_MAX
+}
+
 /// Joins the types with spaces, and adds a space at each end.
 fn joined(types: &[String]) -> String {
     if types.is_empty() { String::new() } else { format!(" {} ", types.join(" ")) }
@@ -147,10 +155,12 @@ impl Log {
             "UPDATE webhook_endpoints SET older_secret = old_secret, \
              older_secret_until_ms = old_secret_until_ms, old_secret = secret, \
              old_secret_until_ms = $1, secret = $2 \
-             WHERE id = $3 AND COALESCE(older_secret_until_ms, 0) <= $4",
+             WHERE id = $3 AND NOT COALESCE(older_secret_until_ms > $4 \
+             AND older_secret_until_ms <= $5, FALSE)",
         );
         let query = query.bind(ms(now + ROTATION)).bind(secret.clone()).bind(id.to_owned());
-        let changed = query.bind(ms(now)).execute(&mut *tx).await?.rows_affected();
+        let query = query.bind(ms(now)).bind(ms(now + ROTATION_MAX));
+        let changed = query.execute(&mut *tx).await?.rows_affected();
         if changed > 0 {
             tx.commit().await?;
             return Ok(Rotated::Made(Made { id: id.to_owned(), secret }));
@@ -228,8 +238,8 @@ impl Log {
                       AND ($6 = '' OR id = $6) AND (type <> 'webhook.test' OR $6 <> '')";
         let statement = match replay.which {
             Which::Failed => format!(
-                "UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_ms = $2 \
-                 WHERE endpoint = $1 \
+                "UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_ms = $2, \
+                 last_ms = NULL WHERE endpoint = $1 \
                  AND (state IN ('failed', 'held') OR state = 'pending' AND attempts > 0) \
                  AND event IN (SELECT place FROM call_events WHERE {wanted})"
             ),
@@ -237,7 +247,7 @@ impl Log {
                 "INSERT INTO webhook_deliveries (endpoint, event, state, attempts, next_ms) \
                  SELECT $1, place, 'pending', 0, $2 FROM call_events WHERE {wanted} \
                  ON CONFLICT (endpoint, event) DO UPDATE SET state = 'pending', attempts = 0, \
-                 next_ms = $2"
+                 next_ms = $2, last_ms = NULL"
             ),
         };
         let query = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(id.to_owned()).bind(ms(now));

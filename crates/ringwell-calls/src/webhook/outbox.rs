@@ -4,7 +4,7 @@ use ringwell_core::Millis;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
-use super::endpoint::disable;
+use super::endpoint::{disable, is_in_use};
 use super::schedule;
 use crate::log::{Log, LogError, from_ms, ms};
 
@@ -96,6 +96,27 @@ impl Ended {
 }
 
 impl Log {
+    /// Makes deliveries due that were planned before the clock was set back, so that they do not
+    /// wait until the clock reaches the planned time again. A delivery is planned when an attempt
+    /// begins or ends, or when its event is written. If that time is later than `now`, the clock was
+    /// set back. Differences of up to a [`LEASE`] are ignored, because the clocks of several servers
+    /// on one database differ a little.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn plan_again(&self, now: Millis) -> std::result::Result<u64, LogError> {
+        let query = sqlx::query(
+            "UPDATE webhook_deliveries SET next_ms = $1, \
+             last_ms = CASE WHEN last_ms > $1 THEN $1 ELSE last_ms END \
+             WHERE state = 'pending' AND COALESCE(last_ms, next_ms) > $2",
+        );
+        let query = query.bind(ms(now)).bind(ms(now + LEASE));
+        let mut tx = self.database().write().await?;
+        let count = query.execute(&mut *tx).await?.rows_affected();
+        tx.commit().await?;
+        Ok(count)
+    }
+
     /// The ids of endpoints with deliveries that are due at `now`.
     ///
     /// # Errors
@@ -125,7 +146,7 @@ impl Log {
         // If two workers select the same row, PostgreSQL evaluates the `WHERE` clause again before
         // the second worker's update.
         let query = sqlx::query(
-            "UPDATE webhook_deliveries SET next_ms = $1 \
+            "UPDATE webhook_deliveries SET next_ms = $1, last_ms = $3 \
              WHERE endpoint = $2 AND state = 'pending' AND next_ms <= $3 AND event IN \
              (SELECT event FROM webhook_deliveries WHERE endpoint = $2 AND state = 'pending' \
               AND next_ms <= $3 ORDER BY next_ms, event LIMIT $4) RETURNING event",
@@ -151,7 +172,8 @@ impl Log {
         Ok(all)
     }
 
-    /// Records the results of attempts that ended at `now`, all in one transaction.
+    /// Records the results of attempts that ended at `now`, all in one transaction. The time for
+    /// which an endpoint has failed is judged by `age_time` (see [`Self::age_time`]).
     ///
     /// # Errors
     /// [`LogError`]. In this case, no result is recorded, and the events are sent again, even if
@@ -160,10 +182,11 @@ impl Log {
         &self,
         results: &[Result],
         now: Millis,
+        age_time: Millis,
     ) -> std::result::Result<(), LogError> {
         let mut tx = self.database().write().await?;
         for result in results {
-            note(&mut tx, result, now).await?;
+            note(&mut tx, result, now, age_time).await?;
         }
         tx.commit().await?;
         Ok(())
@@ -178,7 +201,8 @@ impl Due {
         {
             let until: Option<i64> = row.try_get(until)?;
             let secret: Option<String> = row.try_get(secret)?;
-            secrets.extend(secret.filter(|_| until.is_some_and(|until| now < from_ms(until))));
+            let is_in_use = until.is_some_and(|until| is_in_use(from_ms(until), now));
+            secrets.extend(secret.filter(|_| is_in_use));
         }
         let attempts: i64 = row.try_get("attempts")?;
         Ok(Self {
@@ -198,6 +222,7 @@ async fn note(
     db: &mut AnyConnection,
     result: &Result,
     now: Millis,
+    age_time: Millis,
 ) -> std::result::Result<(), LogError> {
     let (status, asked) = match &result.ended {
         Ended::Answered { status, retry_after } => (Some(*status), *retry_after),
@@ -230,7 +255,8 @@ async fn note(
         return Ok(());
     }
     let query = sqlx::query(
-        "UPDATE webhook_endpoints SET failing_since_ms = COALESCE(failing_since_ms, $1), \
+        "UPDATE webhook_endpoints SET \
+         failing_since_ms = CASE WHEN failing_since_ms < $1 THEN failing_since_ms ELSE $1 END, \
          reason = CASE WHEN state = 'enabled' THEN $2 ELSE reason END \
          WHERE id = $3 RETURNING failing_since_ms",
     );
@@ -241,7 +267,7 @@ async fn note(
         let reason = "the endpoint answered 410 (Gone): it no longer exists";
         return disable(db, &result.endpoint, reason, now).await;
     }
-    if now.0.saturating_sub(since.0) >= schedule::DISABLE_AFTER.0 {
+    if age_time.0.saturating_sub(since.0) >= schedule::DISABLE_AFTER.0 {
         let last = error.unwrap_or_default();
         let reason = format!("no delivery has succeeded for five days; the last error: {last}");
         disable(db, &result.endpoint, &reason, now).await?;

@@ -27,6 +27,8 @@ const RESULTS_MAX: usize = 256;
 const INTERVAL: Duration = Duration::from_millis(20);
 /// The longest time between two reads of the log, even without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The interval between two searches for deliveries that were planned before the clock was set back.
+const PLAN_AGAIN_EVERY: Duration = Duration::from_secs(10);
 /// The pause after a failure of the database.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -53,12 +55,15 @@ pub struct Worker<T> {
     stored: Arc<Notify>,
     flying: HashMap<String, HashSet<i64>>,
     count: usize,
+    /// The time of the next search for deliveries that were planned before the clock was set back.
+    plan_again: Instant,
 }
 
 impl<T: Transport> Worker<T> {
     /// Creates a worker that reads the log when it is notified, and otherwise every second.
     pub fn new(log: Log, transport: T, stored: Arc<Notify>) -> Self {
-        Self { log, transport, stored, flying: HashMap::new(), count: 0 }
+        let plan_again = Instant::now();
+        Self { log, transport, stored, flying: HashMap::new(), count: 0, plan_again }
     }
 
     /// Runs until the process ends.
@@ -94,6 +99,10 @@ impl<T: Transport> Worker<T> {
         results: &mpsc::Sender<Result>,
     ) -> std::result::Result<(), LogError> {
         let moment = now();
+        if self.plan_again <= Instant::now() {
+            self.log.plan_again(moment).await?;
+            self.plan_again = Instant::now() + PLAN_AGAIN_EVERY;
+        }
         for endpoint in self.log.due_endpoints(moment).await? {
             let flying = self.flying.entry(endpoint.clone()).or_default();
             let room = PER_ENDPOINT_MAX.saturating_sub(flying.len()).min(ALL_MAX - self.count);
@@ -122,10 +131,15 @@ impl<T: Transport> Worker<T> {
         Ok(())
     }
 
+    async fn record(&self, ended: &[Result]) -> std::result::Result<(), LogError> {
+        let now = now();
+        self.log.record(ended, now, self.log.age_time(now)).await
+    }
+
     /// Records the results of deliveries, and retries until that succeeds. Until then, the
     /// deliveries still count as in progress and are not sent again.
     async fn note(&mut self, ended: &mut Vec<Result>) {
-        while let Err(error) = self.log.record(ended, now()).await {
+        while let Err(error) = self.record(ended).await {
             if !self.log.reports(&error)
                 && let Some(left_out) = NOT_NOTED.pass()
             {

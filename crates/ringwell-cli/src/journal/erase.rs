@@ -52,7 +52,8 @@ pub(crate) const INTENT: &str = "journal-erase.todo";
 pub(crate) struct Options {
     /// The data directory of a stopped server
     directory: PathBuf,
-    /// Erase allocations that contain this parameter; may be repeated
+    /// Erase allocations that contain this parameter, decoded or as `ringwell journal inspect`
+    /// prints it; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, group = "what")]
     parameter: Vec<(String, String)>,
     /// A list of allocations written by `ringwell calls erase --journal-list`
@@ -172,13 +173,24 @@ impl<'a> Wanted<'a> {
         };
         // All values of a repeated parameter are compared, including those that look-ups do not
         // show.
-        if params::decode_all(raw).any(|parameter| self.parameters.contains(&parameter)) {
+        if params::decode_all(raw).any(|parameter| self.parameters.contains(&parameter))
+            || raw.split(|byte| *byte == b'&').any(|pair| self.has_printed(pair))
+        {
             return true;
         }
         let mut listed = self.listed.iter().filter(|(listed, _)| *listed == number).peekable();
         let is_listed = !params::is_erased(raw) && listed.peek().is_some();
-        let print = is_listed.then(|| fingerprint(&params::decode(raw)));
-        listed.any(|(_, wanted)| print.as_ref() == Some(wanted))
+        // Lists of earlier releases contain only the last value of a repeated parameter.
+        let decoded = is_listed.then(|| [params::decode_each(raw), params::decode(raw)]);
+        let prints = decoded.map(|both| both.map(|parameters| fingerprint(&parameters)));
+        listed.any(|(_, wanted)| prints.as_ref().is_some_and(|prints| prints.contains(wanted)))
+    }
+
+    /// Whether `pair` was specified as `ringwell journal inspect` prints it, with its escapes.
+    fn has_printed(&self, pair: &[u8]) -> bool {
+        let printed = pair.escape_ascii().to_string();
+        let mut given = self.parameters.iter().map(|(name, value)| format!("{name}={value}"));
+        given.any(|given| given == printed)
     }
 }
 

@@ -15,12 +15,14 @@ use jiff::Timestamp;
 use ringwell_config::{Listen, shown_file};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 use super::{Answering, Received, Receiver};
 use crate::api_client::{Access, ApiClient};
 use crate::environment::variable;
 use crate::print::print_note;
+use crate::signals::ignores_hang_up;
 use crate::usage::WrongUsage;
 
 pub(crate) const HELP: &str = "\
@@ -119,8 +121,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     print_note(format_args!("receiving webhooks on {address}; Ctrl-C to stop"));
     runtime.block_on(async {
-        let mut terminated =
-            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        let mut terminated = signal(SignalKind::terminate())?;
+        let mut hung_up =
+            if ignores_hang_up() { None } else { Some(signal(SignalKind::hangup())?) };
+        let hung_up = async {
+            match &mut hung_up {
+                Some(signals) => signals.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = receiver.serve(Answering { secrets, status }, take) => {}
             () = enough.notified() => {
@@ -129,6 +138,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
             ended = tokio::signal::ctrl_c() => ended?,
             _ = terminated.recv() => {}
+            _ = hung_up => {}
         }
         io::Result::Ok(())
     })?;

@@ -252,6 +252,7 @@ fn hidden_parameters_are_erased_too_and_short_ones_leave_no_trace() {
     // which longer parameters are overwritten.
     let short: Vec<u64> =
         (3..9).map(|length| given(&format!("m={}", "x".repeat(length)))).collect();
+    given("gclid=%ff%feCj0raw");
     assert!(board.holder(hidden)["parameters"]["gclid"] == "x");
     let data = board.site.data().to_owned();
     let erase = |parameters: &[String]| {
@@ -266,6 +267,13 @@ fn hidden_parameters_are_erased_too_and_short_ones_leave_no_trace() {
     server.stop();
     assert_eq!(erase(&[format!("gclid={SECRET}")]), "1 allocation erased\n");
     assert!(found(&data, SECRET).is_empty(), "{:?}", found(&data, SECRET));
+    // Invalid UTF-8 can be specified only as `ringwell journal inspect` prints it.
+    let mut inspect = ringwell(&["journal", "inspect"]);
+    inspect.arg(&data);
+    let printed = "gclid=%ff%feCj0raw";
+    assert!(say(inspect).contains(printed));
+    assert_eq!(erase(&[printed.to_owned()]), "1 allocation erased\n");
+    assert!(found(&data, "Cj0raw").is_empty());
     let all: Vec<String> = (3..9).map(|length| format!("m={}", "x".repeat(length))).collect();
     assert_eq!(erase(&all), "6 allocations erased\n");
     let server = Server::start(site.serve(&[]));
@@ -273,5 +281,29 @@ fn hidden_parameters_are_erased_too_and_short_ones_leave_no_trace() {
     for number in short.into_iter().chain([hidden]) {
         let held = board.holder(number);
         assert_eq!(held["parameters"], serde_json::json!({}), "{held}");
+    }
+}
+
+#[test]
+fn a_call_is_found_by_every_value_of_a_parameter() {
+    let board = Switchboard::new("");
+    let number = board.visitor(&format!("17&gclid={SECRET}&gclid=Cj0shown"));
+    board.call_of("CA1", number);
+    board.call("CA1", |call| call["attribution"]["parameters"]["gclid"] == "Cj0shown");
+    let data = board.site.data().to_owned();
+    let list = board.site.config().with_file_name("erase.list");
+    let mut erase = ringwell(&["calls", "erase", "--parameter", &format!("gclid={SECRET}")]);
+    erase.args(["--url", &format!("http://{}", board.server.address())]);
+    erase.arg("--journal-list").arg(&list).env("RINGWELL_TOKEN", TOKEN);
+    assert_eq!(say(erase), "1 call, 1 allocation\n");
+    let call = board.call("CA1", |_| true);
+    assert_eq!(call["from"]["erased"], true, "{call:#}");
+    let Switchboard { server, .. } = board;
+    server.stop();
+    let mut erase = ringwell(&["journal", "erase"]);
+    erase.arg(&data).arg("--list").arg(&list);
+    assert_eq!(say(erase), "1 allocation erased\n");
+    for text in [CALLER, SECRET, "Cj0shown"] {
+        assert!(found(&data, text).is_empty(), "{:?}", found(&data, text));
     }
 }

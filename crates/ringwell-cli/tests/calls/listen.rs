@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::Switchboard;
 use super::support::client::Client;
-use super::support::server::ringwell;
+use super::support::server::{ringwell, signal};
 use super::support::site::TOKEN;
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -83,8 +83,34 @@ fn webhooks_listen_registers_itself_and_prints_the_events_of_a_call() {
         assert_eq!((&line["verified"], &line["attempt"]), (&json!(true), &json!(1)), "{line}");
         assert_eq!(line["body"]["data"]["attribution"]["parameters"]["id"], "17");
     }
-    let left = board.get("/v1/webhooks").json();
-    assert!(left["endpoints"].as_array().unwrap().is_empty(), "{left}");
+    let left = || board.get("/v1/webhooks").json()["endpoints"].as_array().unwrap().len();
+    assert_eq!(left(), 0);
+
+    // SIGHUP arrives when the terminal or the ssh session is closed.
+    for name in ["INT", "TERM", "HUP"] {
+        let mut listening = Listening::start(listen(free, &[]));
+        assert_eq!(left(), 1);
+        signal(listening.child.id(), name);
+        assert!(listening.child.wait().unwrap().success(), "SIG{name}");
+        assert_eq!(left(), 0, "SIG{name}");
+    }
+}
+
+#[test]
+fn webhooks_listen_continues_under_nohup_when_its_terminal_is_closed() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("secret");
+    std::fs::write(&file, SECRET).unwrap();
+    let listen = ringwell(&["webhooks", "listen", "--listen", "127.0.0.1:0", "--secret-file"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(listen.get_program());
+    command.args(listen.get_args()).arg(&file);
+    let mut listening = Listening::start(command);
+    signal(listening.child.id(), "HUP");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(listening.child.try_wait().unwrap().is_none());
+    signal(listening.child.id(), "TERM");
+    assert!(listening.child.wait().unwrap().success());
 }
 
 #[test]

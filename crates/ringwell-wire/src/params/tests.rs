@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{decode, decode_all};
+use super::{decode, decode_all, decode_each};
 
 #[track_caller]
 fn check(raw: &str, wanted: &[(&str, &str)]) {
@@ -42,12 +42,13 @@ fn every_occurrence_is_decoded_if_all_are_asked_for() {
     let all: Vec<_> = decode_all(b"a=1&ring_pool_key=L&b&a=2&%61=3").collect();
     let wanted = [("a", "1"), ("b", ""), ("a", "2"), ("a", "3")];
     assert_eq!(all, wanted.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(decode_each(b"a=1&ring_pool_key=L&b&a=2&%61=3"), all);
 }
 
 #[test]
 fn erased_parameters_are_omitted_whatever_their_last_bytes_are() {
     for raw in [&b"\xFFa=&b"[..], b"\xFF&m=x", b"\xFF\xFF&a&b", b"ringwell_visitor=\xFF&a=b"] {
-        assert_eq!(decode(raw), []);
+        assert_eq!((decode(raw), decode_each(raw)), (vec![], vec![]));
     }
     check("ringwell_visitor=&a=b", &[("a", "b")]);
 }

@@ -194,3 +194,32 @@ async fn an_erased_call_that_began_earlier_than_was_known_is_attributed_again() 
     assert_eq!((allocation.allocated_ms, allocation.parameters.len()), (5_000, 0));
     assert!(!log.events(0, 10).await.unwrap().iter().any(|it| it.body.contains("of-a-visitor")));
 }
+
+/// The page of a visitor may have the same parameter twice. The last value is shown.
+#[tokio::test]
+async fn a_visitor_is_found_by_each_value_of_a_parameter_and_with_the_escapes_of_its_url() {
+    for (given, is_theirs) in [
+        (("gclid", "first"), true),
+        (("gclid", "second"), true),
+        (("utm_term", "blue shoes"), true),
+        (("utm_term", "blue+shoes"), true),
+        (("utm%5Fterm", "blue%20shoes"), true),
+        (("gclid", "third"), false),
+        (("gclid", "of-a-visitor"), false),
+    ] {
+        let (log, _folder) = log().await;
+        let mut attribution = visitor(5);
+        attribution.allocation.as_mut().unwrap().parameters =
+            [("gclid", "first"), ("utm_term", "blue shoes"), ("gclid", "second")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .to_vec();
+        let call = change("CA1", "+14155551234", 10, EventKind::Started);
+        store(&log, &[CallChange { attribution: Some(attribution), ..call }]).await;
+        let found = log.calls(&CallFilter::default(), None, 1).await.unwrap().remove(0).to_json();
+        let shown = json!({ "gclid": "second", "utm_term": "blue shoes" });
+        assert_eq!(found["attribution"]["parameters"], shown);
+        let (name, value) = (given.0.to_owned(), given.1.to_owned());
+        let erased = log.erase(&Whom::Parameter { name, value }, Millis(60_000)).await.unwrap();
+        assert_eq!(erased.calls, u64::from(is_theirs), "{given:?}");
+    }
+}

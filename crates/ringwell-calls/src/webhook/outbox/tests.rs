@@ -55,9 +55,16 @@ async fn run(log: &Log, from: Millis, until: Millis, status: impl Fn(&Due) -> u1
             }
         }
         attempts += results.len();
-        log.record(&results, now).await.unwrap();
+        log.record(&results, now, now).await.unwrap();
     }
     attempts
+}
+
+/// Like [`run`], for what is due at `now`. The worker also looks for deliveries that were planned
+/// before the clock was set back.
+async fn run_at(log: &Log, now: Millis, status: u16) -> usize {
+    log.plan_again(now).await.unwrap();
+    run(log, now, now + Millis(1), |_| status).await
 }
 
 async fn states(log: &Log, endpoint: &str) -> (bool, u64, u64) {
@@ -224,7 +231,7 @@ async fn a_failing_endpoint_shows_why_until_it_accepts_an_event() {
     for (attempts, (ended, reason)) in (1..).zip(all) {
         let (endpoint, place) = (made.id.clone(), 1);
         let result = DeliveryResult { endpoint, place, attempts, ended, random: 0 };
-        log.record(&[result], Millis(1)).await.unwrap();
+        log.record(&[result], Millis(1), Millis(1)).await.unwrap();
         assert_eq!(log.endpoints().await.unwrap()[0].reason.as_deref(), reason);
         let EndpointCounts { accepting, failing, .. } = log.count_endpoints().await.unwrap();
         assert_eq!((accepting, failing), if reason.is_some() { (0, 1) } else { (1, 0) });
@@ -242,4 +249,106 @@ async fn a_claimed_delivery_is_not_claimed_again_before_its_lease_ends() {
     // has now expired.
     let again = log.claim(&made.id, LEASE, 10).await.unwrap();
     assert_eq!((again.len(), again[0].attempts), (1, 0));
+}
+
+#[tokio::test]
+async fn deliveries_that_were_refused_while_the_clock_was_ahead_are_retried_once_it_is_right() {
+    for ahead in [HOUR, 2 * DAY] {
+        let (log, _folder) = log().await;
+        let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
+        event(&log, "call.started", Millis(0)).await;
+        // One delivery had failed before, one fails while the clock is ahead, and one was not
+        // attempted yet.
+        assert_eq!(run_at(&log, Millis(1), 500).await, 1);
+        let wrong = Millis(ahead + 6_000);
+        event(&log, "call.answered", wrong).await;
+        assert_eq!(run_at(&log, wrong, 500).await, 2);
+        event(&log, "call.completed", wrong).await;
+        let now = Millis(7_000);
+        assert_eq!(run_at(&log, now, 500).await, 3, "{ahead} ms ahead");
+        assert_eq!(run_at(&log, now, 500).await, 0, "the pauses are kept");
+        // From now on, the pauses are those of the schedule, except for what was asked for.
+        assert_eq!(run_at(&log, now + Millis(5_500), 500).await, 1);
+        assert_eq!(run_at(&log, now + Millis(2 * HOUR), 200).await, 3);
+        assert_eq!(states(&log, &made.id).await, (true, 0, 0));
+    }
+}
+
+/// A receiver asked for a pause of a day, and a server was killed during its attempts.
+#[tokio::test]
+async fn no_lease_pause_or_replay_of_a_wrong_clock_lasts_longer_than_the_clock_is_wrong() {
+    let (log, _folder) = log().await;
+    let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
+    for at in 0..3 {
+        event(&log, "call.started", Millis(at)).await;
+    }
+    let failed = |place, retry_after| Result {
+        endpoint: made.id.clone(),
+        place,
+        attempts: 1,
+        ended: Ended::Answered { status: 503, retry_after },
+        random: 100,
+    };
+    let asked = failed(1, Some(Millis(DAY)));
+    log.record(&[asked, failed(2, None), failed(3, None)], Millis(10), Millis(10)).await.unwrap();
+    assert_eq!(run_at(&log, Millis(20 * HOUR), 503).await, 2, "the pause that was asked for");
+    log.record(&[failed(1, Some(Millis(DAY)))], Millis(3 * DAY), Millis(3 * DAY)).await.unwrap();
+    // The second delivery is claimed while the clock is ahead, and the third is to be replayed.
+    assert_eq!(log.claim(&made.id, Millis(3 * DAY), 1).await.unwrap()[0].place, 2);
+    let replay = Replay { since: Some(Millis(2)), ..Replay::default() };
+    let replayed = log.replay(&made.id, &replay, Millis(4 * DAY)).await.unwrap();
+    assert_eq!(replayed.unwrap().count, 1);
+    assert_eq!(run_at(&log, Millis(21 * HOUR), 200).await, 3);
+    assert_eq!(states(&log, &made.id).await, (true, 0, 0));
+}
+
+/// The clocks of several servers on one database differ a little.
+#[tokio::test]
+async fn a_lease_of_a_server_whose_clock_is_a_little_ahead_is_respected() {
+    let (log, _folder) = log().await;
+    let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
+    event(&log, "call.started", Millis(5_000)).await;
+    assert_eq!(log.claim(&made.id, Millis(9_000), 10).await.unwrap().len(), 1);
+    assert_eq!(run_at(&log, Millis(1_000), 200).await, 0);
+    assert_eq!(run_at(&log, Millis(28_999), 200).await, 0);
+    assert_eq!(run_at(&log, Millis(29_000), 200).await, 1);
+}
+
+#[tokio::test]
+async fn a_clock_that_leaps_ahead_disables_no_endpoint_and_delays_no_later_disabling() {
+    let (log, _folder) = log().await;
+    let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
+    event(&log, "call.started", Millis(0)).await;
+    let ended = Ended::Answered { status: 503, retry_after: None };
+    let (endpoint, random) = (made.id.clone(), 100);
+    let failed = Result { endpoint, place: 1, attempts: 1, ended, random };
+    let since = async || log.endpoints().await.unwrap()[0].failing_since;
+    let record = async |now: u64, age_time: u64| {
+        log.record(std::slice::from_ref(&failed), Millis(now), Millis(age_time)).await.unwrap();
+    };
+    record(1_000, 1_000).await;
+    record(100 * DAY, 2_000).await;
+    assert_eq!((states(&log, &made.id).await.0, since().await), (true, Some(Millis(1_000))));
+    log.enable_endpoint(&made.id).await.unwrap();
+    // The failures begin while the clock is ahead.
+    record(100 * DAY, 3_000).await;
+    record(4_000, 4_000).await;
+    assert_eq!(since().await, Some(Millis(4_000)));
+    record(5 * DAY + 3_999, 5 * DAY + 3_999).await;
+    assert!(states(&log, &made.id).await.0);
+    record(5 * DAY + 4_000, 5 * DAY + 4_000).await;
+    assert!(!states(&log, &made.id).await.0);
+}
+
+#[tokio::test]
+async fn a_rotation_while_the_clock_was_ahead_ends_with_the_correction_and_blocks_no_other() {
+    let (log, _folder) = log().await;
+    let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
+    event(&log, "call.started", Millis(0)).await;
+    rotate(&log, &made.id, 50 * DAY).await;
+    let second = rotate(&log, &made.id, 50 * DAY + 1).await;
+    let secrets = async |now| log.claim(&made.id, Millis(now), 1).await.unwrap()[0].secrets.clone();
+    assert_eq!(secrets(1).await, std::slice::from_ref(&second.secret));
+    let third = rotate(&log, &made.id, 1).await;
+    assert_eq!(secrets(LEASE.0 + 1).await, [third.secret, second.secret]);
 }
