@@ -11,8 +11,10 @@ use std::path::Path;
 
 use ringwell_core::Millis;
 use ringwell_engine::{Missing, Moment, Past};
+use ringwell_journal::{Clocks, Noted};
 use serde::{Deserialize, Serialize};
 
+use super::dated::{Dated, Dating};
 use super::files::{FileError, Files, read_json, write_json};
 use crate::canary::{Bug, planted};
 
@@ -25,16 +27,46 @@ const GAPS_MAX: usize = 100;
 /// then goes to the next visitor, although the record of the allocation shows a running lockout.
 pub(crate) const UNDONE_MAX: Millis = Millis(2 * 60 * 1000);
 
-/// A gap, in wall-clock milliseconds since 1970.
+/// A gap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gap {
-    from: u64,
-    to: u64,
+    from: Dated,
+    to: Dated,
     /// The buckets that the gap concerns, if it came with them from another node; `None` if the gap
     /// concerns all buckets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     buckets: Option<BTreeSet<u16>>,
+}
+
+impl Gap {
+    fn key(&self) -> (Millis, Millis) {
+        (self.from.recorded, self.to.recorded)
+    }
+
+    /// Whether both are the same gap. The clocks of one of them may be unknown or older.
+    fn is_same(&self, other: &Self) -> bool {
+        self.key() == other.key() && self.buckets == other.buckets
+    }
+
+    /// Returns the gap by the wall clock.
+    fn span(&self, dating: Dating<'_>) -> Span<'_> {
+        let (from, to) = (self.from.wall(dating).0, self.to.wall(dating).0);
+        let is_inverted = to < from && !planted(Bug::GapsNotDated);
+        let (from, to) = if is_inverted { (to, from) } else { (from, to.max(from)) };
+        Span { from, to, is_inverted, buckets: self.buckets.as_ref() }
+    }
+}
+
+/// A gap by the wall clock, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+struct Span<'a> {
+    from: u64,
+    to: u64,
+    /// Whether the gap seems to end before it begins. The wall clock was then wrong in one of the
+    /// two boots, and it is unknown how long the gap lasted.
+    is_inverted: bool,
+    buckets: Option<&'a BTreeSet<u16>>,
 }
 
 /// The gaps of a data directory, oldest first.
@@ -63,17 +95,22 @@ impl Gaps {
     ///
     /// # Panics
     /// Panics if there are more gaps than allowed, which would be a bug.
-    pub fn add(&mut self, from: Millis, to: Millis) {
-        self.0.push(Gap { from: from.0, to: to.0.max(from.0), buckets: None });
-        self.0.sort_unstable_by_key(|gap| (gap.from, gap.to));
-        self.merge_oldest();
+    pub fn add(&mut self, from: impl Into<Dated>, to: impl Into<Dated>) {
+        self.push(Gap { from: from.into(), to: to.into(), buckets: None });
     }
 
     /// Adds a gap from the beginning until `to` that concerns only these buckets, if there are any.
-    pub fn add_of(&mut self, to: Millis, buckets: BTreeSet<u16>) {
+    pub fn add_of(&mut self, to: impl Into<Dated>, buckets: BTreeSet<u16>) {
         if !buckets.is_empty() {
-            self.merge(&Self(vec![Gap { from: 0, to: to.0, buckets: Some(buckets) }]));
+            let gap = Gap { from: Dated::default(), to: to.into(), buckets: Some(buckets) };
+            self.merge(&Self(vec![gap]));
         }
+    }
+
+    fn push(&mut self, gap: Gap) {
+        self.0.push(gap);
+        self.0.sort_by_key(Gap::key);
+        self.merge_oldest();
     }
 
     /// Merges the two oldest gaps if there are too many.
@@ -86,48 +123,80 @@ impl Gaps {
                 all.extend(more);
                 all
             });
-            *next = Gap { from: oldest.from.min(next.from), to: oldest.to.max(next.to), buckets };
+            // A wrong clock may have determined the order of the recorded times.
+            let order = |one: &Dated, other: &Dated| match (one.noted, other.noted) {
+                (Some(one), Some(other)) => one.at.cmp(&other.at),
+                _ => one.recorded.cmp(&other.recorded),
+            };
+            let from = std::cmp::min_by(oldest.from, next.from, order);
+            *next = Gap { from, to: std::cmp::max_by(oldest.to, next.to, order), buckets };
         }
         assert!(self.0.len() <= GAPS_MAX, "too many gaps");
     }
 
-    /// Adds the gaps from another list for the same journals.
+    /// Adds the gaps from another list for the same journals. Where both lists have a gap, the
+    /// clocks in the `other` list count.
     pub fn merge(&mut self, other: &Self) {
         for gap in &other.0 {
-            if !self.0.contains(gap) {
-                self.0.push(gap.clone());
-                self.merge_oldest();
+            match self.0.iter_mut().find(|known| known.is_same(gap)) {
+                Some(known) => {
+                    known.from.noted = gap.from.noted.or(known.from.noted);
+                    known.to.noted = gap.to.noted.or(known.to.noted);
+                }
+                None => self.push(gap.clone()),
             }
         }
-        self.0.sort_unstable_by_key(|gap| (gap.from, gap.to));
     }
 
-    /// Returns the gaps as text for the metadata of a log: `from-to`, separated by commas.
+    /// Records the last settings of the wall clock, because the clocks in `dating` are dropped with
+    /// old history. Returns whether this changed anything.
+    pub fn settle(&mut self, dating: Dating<'_>) -> bool {
+        let ends = self.0.iter_mut().flat_map(|gap| [&mut gap.from, &mut gap.to]);
+        ends.fold(false, |is_changed, end| end.settle(dating) || is_changed)
+    }
+
+    /// Returns the gaps as text for the metadata of a log, separated by commas: `from-to`. If the
+    /// clocks are known, `from-to/from/to` follows, which earlier versions ignore.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let texts = self.0.iter().map(|gap| format!("{}-{}", gap.from, gap.to));
-        texts.collect::<Vec<_>>().join(",")
+        let text = |gap: &Gap| {
+            let (Millis(from), Millis(to)) = gap.key();
+            let plain = format!("{from}-{to}");
+            let (from, to) = (clocks_text(gap.from.noted), clocks_text(gap.to.noted));
+            if from.is_empty() && to.is_empty() {
+                return plain;
+            }
+            format!("{plain},{plain}/{from}/{to}")
+        };
+        self.0.iter().map(text).collect::<Vec<_>>().join(",")
     }
 
     /// Parses text from [`Self::to_text`]; parts that are not gaps are ignored.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let gap = |part: &str| {
-            let (from, to) = part.split_once('-')?;
-            Some(Gap { from: from.parse().ok()?, to: to.parse().ok()?, buckets: None })
+            let mut parts = part.split('/');
+            let (from, to) = parts.next()?.split_once('-')?;
+            let mut end = |wall: &str| {
+                let recorded = Millis(wall.parse().ok()?);
+                Some(Dated { recorded, noted: parts.next().and_then(parse_clocks) })
+            };
+            Some(Gap { from: end(from)?, to: end(to)?, buckets: None })
         };
         let mut gaps = Self::default();
         gaps.merge(&Self(text.split(',').filter_map(gap).collect()));
         gaps
     }
 
-    /// Returns the gaps of these buckets, for their next owner.
+    /// Returns the gaps of these buckets by the wall clock, for their next owner.
     #[must_use]
-    pub fn of(&self, buckets: &[u16]) -> Vec<Gap> {
+    pub fn of(&self, buckets: &[u16], dating: Dating<'_>) -> Vec<Gap> {
         let wanted: BTreeSet<u16> = buckets.iter().copied().collect();
         let of = |gap: &Gap| {
-            let own = gap.buckets.as_ref().map(|of| of.intersection(&wanted).copied().collect());
-            Gap { buckets: Some(own.unwrap_or_else(|| wanted.clone())), ..*gap }
+            let Span { from, to, buckets, .. } = gap.span(dating);
+            let own = buckets.map(|of| of.intersection(&wanted).copied().collect());
+            let buckets = Some(own.unwrap_or_else(|| wanted.clone()));
+            Gap { from: Millis(from).into(), to: Millis(to).into(), buckets }
         };
         let concerns = |gap: &Gap| gap.buckets.as_ref().is_some_and(|of| !of.is_empty());
         self.0.iter().map(of).filter(concerns).collect()
@@ -135,8 +204,9 @@ impl Gaps {
 
     /// Whether answers from the time `at` may be missing.
     #[must_use]
-    pub fn contain(&self, at: Millis) -> bool {
-        self.0.iter().any(|gap| gap.from < at.0 && at.0 <= gap.to)
+    pub fn contain(&self, at: Millis, dating: Dating<'_>) -> bool {
+        let mut spans = self.0.iter().map(|gap| gap.span(dating));
+        spans.any(|gap| gap.from < at.0 && at.0 <= gap.to)
     }
 
     /// Corrects the result of a look-up. Another visitor may have received the number in a gap
@@ -147,26 +217,35 @@ impl Gaps {
     /// Otherwise, the result contains only the end of the gap: this shard may have handed the
     /// number out without knowing the number now.
     #[must_use]
-    pub fn judge(&self, past: Past, at: Moment, (bucket, is_here): (Option<u16>, bool)) -> Past {
+    pub fn judge(
+        &self,
+        past: Past,
+        at: Moment,
+        dating: Dating<'_>,
+        (bucket, is_here): (Option<u16>, bool),
+    ) -> Past {
         let Moment::Wall(Millis(at)) = at else { return past };
         let free_from = past.held.as_ref().map_or(0, |held| held.locked_until.0);
         let since = past.held.as_ref().map_or(0, |held| held.allocated_wall.0);
-        let concerns = |gap: &Gap| {
+        let concerns = |gap: &Span<'_>| {
             let is_in = |of: &BTreeSet<u16>| bucket.is_some_and(|bucket| of.contains(&bucket));
-            gap.buckets.as_ref().map_or(is_here, is_in)
+            gap.buckets.map_or(is_here, is_in)
         };
         // Other shards' allocations are not undone here, and none is undone before it is made.
         let may_be_undone =
             past.held.as_ref().is_some_and(|held| held.pool.is_some()) && since < at;
-        let is_undone = |gap: &Gap| may_be_undone && gap.from < since.saturating_add(UNDONE_MAX.0);
-        let is_free = |gap: &Gap| {
-            let is_over = free_from < at.min(gap.to);
+        let is_undone =
+            |gap: &Span<'_>| may_be_undone && gap.from < since.saturating_add(UNDONE_MAX.0);
+        let is_free = |gap: &Span<'_>| {
+            let end = if gap.is_inverted { u64::MAX } else { gap.to };
+            let is_over = free_from < at.min(end);
             is_over || is_undone(gap) && !planted(Bug::UndoneInGap)
         };
-        let is_between = |gap: &&Gap| since < gap.to && gap.from < at && is_free(gap);
-        let end = |gaps: &[&Gap]| gaps.iter().map(|gap| Millis(gap.to)).max();
-        let (own, others): (Vec<&Gap>, Vec<&Gap>) =
-            self.0.iter().filter(is_between).partition(|gap| concerns(gap));
+        let is_between = |gap: &Span<'_>| since < gap.to && gap.from < at && is_free(gap);
+        let end = |gaps: &[Span<'_>]| gaps.iter().map(|gap| Millis(gap.to)).max();
+        let spans = self.0.iter().map(|gap| gap.span(dating));
+        let (own, others): (Vec<Span<'_>>, Vec<Span<'_>>) =
+            spans.filter(is_between).partition(concerns);
         match end(&own) {
             // The holder is already unknown, perhaps for a reason other than this gap. The end of
             // the gap is recorded as well. Otherwise, an allocation that was made in the gap could
@@ -186,12 +265,29 @@ impl Gaps {
             },
             None if planted(Bug::LostUnknown) || planted(Bug::OwnGapsForgotten) => past,
             None => {
-                let others: Vec<&Gap> =
+                let others: Vec<Span<'_>> =
                     others.into_iter().filter(|gap| gap.buckets.is_none()).collect();
                 Past { lost_until: end(&others), ..past }
             }
         }
     }
+}
+
+/// Returns the shard time and the clocks as text, separated by colons.
+fn clocks_text(noted: Option<Noted>) -> String {
+    noted.map_or_else(String::new, |Noted { at: Millis(at), clocks }| {
+        let Clocks { boot, shard_offset, wall_offset } = clocks;
+        format!("{at}:{boot}:{shard_offset}:{wall_offset}")
+    })
+}
+
+/// Parses text from [`clocks_text`].
+fn parse_clocks(text: &str) -> Option<Noted> {
+    let mut parts = text.split(':');
+    let at = Millis(parts.next()?.parse().ok()?);
+    let boot = parts.next()?.parse().ok()?;
+    let [shard_offset, wall_offset] = [parts.next()?.parse().ok()?, parts.next()?.parse().ok()?];
+    Some(Noted { at, clocks: Clocks { boot, shard_offset, wall_offset } })
 }
 
 impl From<Vec<Gap>> for Gaps {

@@ -10,6 +10,7 @@ use ringwell_driver::open::{self, Copied, StartError};
 use ringwell_driver::store::{Gaps, ServedMap, Settings, is_restored, unmark_restored};
 use ringwell_os::OsFiles;
 
+use super::clocks::dating;
 use super::open::{Data, LIFETIME, START, copy_files, directory, hand_out, map, now, reading};
 
 /// Hands out numbers of two shards from `data`.
@@ -57,7 +58,7 @@ fn a_start_in_memory_marks_the_journals_that_are_there() {
     data.settings.durability = Durability::Disk;
     let begun = data.start(&two, Millis(20));
     assert_eq!(begun.copied, Some(Copied::Restored));
-    assert!(begun.facts.gaps.contain(START + Millis(10)));
+    assert!(begun.facts.gaps.contain(START + Millis(10), dating(&begun)));
     unmark_restored(&OsFiles, &data.settings.data).unwrap();
     drop(begun);
     assert_eq!(data.start(&two, Millis(30)).copied, None);
@@ -108,9 +109,11 @@ fn the_history_of_shards_that_are_gone_is_missing() {
         let member = Some((own_shards, 2));
         let begun = data.start_as(&directory, reading(Millis(10)), member).unwrap();
         let gaps: BTreeMap<bool, Gaps> = [(true, others.as_slice()), (false, &[0])]
-            .map(|(is_gone, buckets)| (is_gone, Gaps::from(begun.facts.gaps.of(buckets))))
+            .map(|(is_gone, buckets)| {
+                (is_gone, Gaps::from(begun.facts.gaps.of(buckets, dating(&begun))))
+            })
             .into();
-        assert!(gaps[&true].contain(START), "{shards} shards");
+        assert!(gaps[&true].contain(START, dating(&begun)), "{shards} shards");
         assert_eq!(gaps[&false], Gaps::default(), "{shards} shards");
         assert_eq!(Gaps::read(&OsFiles, &data.settings.data).unwrap(), begun.facts.gaps);
     }
