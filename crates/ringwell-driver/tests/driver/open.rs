@@ -19,8 +19,6 @@ use ringwell_engine::{Ask, Engine, Outcome, Reading, Recorded, Refusal, RowKey, 
 use ringwell_os::OsFiles;
 use tempfile::TempDir;
 
-use crate::clocks::dating;
-
 pub(crate) const START: Millis = Millis(1_700_000_000_000);
 pub(crate) const LIFETIME: Millis = Millis(60_000);
 const POOLS: u32 = 40;
@@ -171,7 +169,7 @@ fn other_shards_take_over_lockouts_and_answers() {
     let now = now(&begun, later);
     assert_eq!(now, at + later);
     assert_eq!((begun.copied, &begun.facts.gaps), (None, &Gaps::default()));
-    assert_eq!(begun.facts.recorded_until.wall(dating(&begun)), START);
+    assert_eq!(begun.facts.recorded_until.wall(crate::clocks::dating(&begun)), START);
     for opened in &begun.shards {
         let own = given.iter().filter(|(pool, _)| three.placement().shard(*pool) == opened.shard);
         let own: BTreeSet<_> = own.map(|(_, number)| number.unwrap()).collect();
@@ -388,7 +386,7 @@ pub fn a_cluster_file_without_a_shard_leaves_a_gap_in_the_history_of_its_buckets
         let later = Millis(1_000);
         let begun = data.start_as(&one, reading(later), Some((own, 2))).unwrap();
         let gaps = Gaps::read(&OsFiles, &data.settings.data).unwrap();
-        let dating = dating(&begun);
+        let dating = crate::clocks::dating(&begun);
         let are_lost = |bucket: u16| !gaps.of(&[bucket], dating).is_empty();
         assert_eq!(
             (are_lost(511), are_lost(512), are_lost(1_023)),
