@@ -297,6 +297,13 @@ async fn a_token_of_a_network_lists_and_moves_the_numbers_of_this_network_only()
         (r#"{"ranges":["8885550100"],"to":"quarantine"}"#, 200),
         (r#"{"ranges":["8885550100"],"to":"pool"}"#, 200),
         (r#"{"ranges":["8885550101"],"to":"inventory"}"#, 200),
+        // The token's own network may be named, as it may be omitted.
+        (r#"{"ranges":["8885550102"],"to":"inventory","network":"north"}"#, 200),
+        (r#"{"ranges":["8885550301"],"to":"inventory","network":"north"}"#, 200),
+        (r#"{"ranges":["8885550103"],"to":"quarantine","network":"north"}"#, 400),
+        (r#"{"ranges":["8885550105"],"to":"inventory","network":"north"}"#, 404),
+        (r#"{"ranges":["8885550301"],"to":"inventory","network":"south"}"#, 403),
+        (r#"{"ranges":["8885550301"],"to":"inventory","network":null}"#, 403),
         (r#"{"ranges":["8885550300"],"to":"retired"}"#, 200),
         // Numbers of another network, in the inventory of all networks, and unknown numbers.
         (r#"{"ranges":["8885550105"],"to":"quarantine"}"#, 404),
@@ -309,6 +316,10 @@ async fn a_token_of_a_network_lists_and_moves_the_numbers_of_this_network_only()
     gets(&router, ADMIN, moves, r#"{"ranges":["8885550105"],"to":"quarantine"}"#, 200).await;
     gets(&router, &north, moves, r#"{"ranges":["8885550105"],"to":"pool"}"#, 404).await;
     gets(&router, &north, "POST /v1/numbers", own, 403).await;
+    let unnamed = r#"{"ranges":["8885550150"],"to":"inventory","network":""}"#;
+    gets(&router, ADMIN, moves, unnamed, 400).await;
+    let unnamed = r#"{"ranges":["8885550310"],"network":""}"#;
+    gets(&router, ADMIN, "POST /v1/numbers", unnamed, 400).await;
 }
 
 /// An overflow number must not be in its pool's rotation, because many visitors see it at once. The

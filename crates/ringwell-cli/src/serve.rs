@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
+use anyhow::bail;
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
-use ringwell_config::{Cluster, Config, Database, Overrides, Reloaded, Site, load};
+use ringwell_config::{Cluster, Config, Database, Durability, Overrides, Reloaded, Site, load};
 use ringwell_directory::{Directory, Fault, RingPool};
 use ringwell_node::{Check, Directories, Logs, Membership, Routes, StartSignals};
 use ringwell_node::{check_free, disk, order_channel, step_back, warn_of_validity};
@@ -23,6 +24,11 @@ use crate::faults::{NAME_CLUSTER, show, show_of_file, show_with_advice};
 use crate::flags::Server;
 use crate::print::{print_error, print_line, print_note};
 use crate::{database_lock, directory, journal, logs, management};
+
+const RESTORED_IN_MEMORY: &str = "--restored has no effect with durability `memory`: the server \
+    then keeps no record of a hold, and hands out numbers at once after every start. If visitors \
+    may still see numbers of an earlier run, wait for the longest lifetime of any ring pool \
+    before you start this server without --restored";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -70,6 +76,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Err(code) => return Ok(code),
         };
     check_engine(&config)?;
+    if args.restored && config.durability == Durability::Memory {
+        bail!(RESTORED_IN_MEMORY);
+    }
     database_lock::refuse_one_file(&config)?;
     let place = args.cluster.as_deref().zip(args.node.as_deref());
     let member = match place.map(|(cluster, node)| join(cluster, node)).transpose() {

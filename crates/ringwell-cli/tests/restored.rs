@@ -105,13 +105,14 @@ fn a_restore_that_was_killed_can_be_run_again() {
         .unwrap();
     assert_eq!(killed.code(), None, "killed by a signal");
     // The server refuses to use an incomplete copy.
-    let interrupted = refused_start(&site);
+    let interrupted = refused_start(&site, &[]);
     assert!(interrupted.contains("a restore was interrupted"), "{interrupted}");
+    assert_eq!(refused_start(&site, &["--durability", "memory"]), interrupted);
     // Simulates a restore that was killed slightly earlier than the one above.
     std::fs::remove_dir_all(data.join(".restoring")).unwrap();
     std::fs::create_dir(data.join(".restoring")).unwrap();
     std::fs::remove_file(data.join("RESTORED")).unwrap();
-    assert_eq!(refused_start(&site), interrupted);
+    assert_eq!(refused_start(&site, &[]), interrupted);
     let restore = ["restore", copy.to_str().unwrap(), data.to_str().unwrap()];
     let again = ringwell(&restore).output().unwrap();
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
@@ -119,9 +120,19 @@ fn a_restore_that_was_killed_can_be_run_again() {
     assert!(is_overflow(&server, &site));
 }
 
+/// A server that keeps nothing cannot hold the pools. In earlier versions, it ignored the flag and
+/// handed out numbers at once.
+#[test]
+fn a_server_in_memory_refuses_the_flag_for_restored_data() {
+    let site = Site::new(vec![Pool::new(1, 3, LONG)], "");
+    let said = refused_start(&site, &["--durability", "memory", "--restored"]);
+    assert!(said.contains("--restored has no effect with durability `memory`"), "{said}");
+    assert!(!site.data().exists());
+}
+
 /// Checks that the server refuses to start. Returns the error message.
-fn refused_start(site: &Site) -> String {
-    let output = site.serve(&[]).output().unwrap();
+fn refused_start(site: &Site, flags: &[&str]) -> String {
+    let output = site.serve(flags).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     String::from_utf8(output.stderr).unwrap()
 }

@@ -222,6 +222,8 @@ bugs! {
     /// A shard that has lost part of its history does not pass on another shard's report of a later
     /// allocation.
     LostWithGaps "lost-with-gaps";
+    /// Gaps and the periods of overflow numbers keep their times when the wall clock is corrected.
+    GapsNotDated "gaps-not-dated";
     /// After a bucket has come back, a number's state does not count as doubtful if its lockout
     /// here ends after the hold.
     LockoutOutlastsDoubt "lockout-outlasts-doubt";

@@ -246,7 +246,7 @@ async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepar
     if begun.is_empty() && ended.is_empty() {
         return;
     }
-    let now = Millis(u64::try_from(platform.wall().as_millis()).unwrap_or(u64::MAX));
+    let now = node.dated(platform);
     let mut periods = node.overflow_periods(OverflowPeriods::clone);
     let (files, data, stores) = (platform.files(), node.config.data.clone(), node.answers_wait());
     let changed = platform.offload(move || {

@@ -87,9 +87,10 @@ pub async fn look_up<P: Platform>(
     let bucket = pool.map(bucket);
     let is_claimed = bucket.is_some_and(|bucket| shard.node.is_claimed(bucket));
     let is_here = is_own || is_claimed || shard.engine.borrow().shard().newest(number).is_some();
-    let past = shard.node.gaps().judge(past, at, (bucket, is_here));
+    let dating = shard.node.dating(clocks);
+    let past = shard.node.gaps().judge(past, at, dating, (bucket, is_here));
     let overflow_until = match at {
-        Moment::Wall(at) => shard.node.overflow_periods(|periods| periods.end(number, at)),
+        Moment::Wall(at) => shard.node.overflow_periods(|periods| periods.end(number, at, dating)),
         Moment::Shard(_) => None,
     };
     Ok(Past { overflow_until, ..past })

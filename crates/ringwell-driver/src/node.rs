@@ -7,24 +7,25 @@ mod shards;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
 use ringwell_config::{Config, Durability};
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_directory::{BucketHolds, Directory, Owner, Owners};
-use ringwell_journal::Noted;
+use ringwell_journal::{Clocks, Noted};
 use ringwell_wire::Limits;
 use tokio::sync::Notify;
 
+use crate::clock::{Clock, reading};
 use crate::lifetimes::Lifetimes;
 use crate::lists::Lists;
 use crate::locks::{read, write};
 use crate::membership::Membership;
-use crate::platform::Moment;
+use crate::platform::{Moment, Platform};
 use crate::rereads::Rereads;
 use crate::rows;
-use crate::store::{Gaps, OverflowPeriods, SeenJournals};
+use crate::store::{Dated, Dating, Gaps, OverflowPeriods, SeenJournals};
 use crate::withheld::{self, Withheld};
 
 use self::shard_state::ShardState;
@@ -55,7 +56,7 @@ pub struct Begun {
     pub journals: Vec<(u16, u64)>,
     /// A wall-clock time up to which the journals of all shards are complete; 0 if no journal
     /// contains a record.
-    pub recorded_until: Millis,
+    pub recorded_until: Dated,
     /// The periods for which answered allocations may be missing from the journals.
     pub gaps: Gaps,
     /// The periods in which numbers were overflow numbers.
@@ -151,6 +152,8 @@ pub struct Node {
     /// Limits of a batch.
     pub wire_limits: Limits,
     drills: Drills,
+    /// The clock of all shards, once there is a shard.
+    clock: OnceLock<Clock>,
     phase: AtomicU8,
     /// The shards of this process, in ascending order.
     shards: Vec<ShardState>,
@@ -197,6 +200,7 @@ impl Node {
             membership,
             wire_limits,
             drills: Drills::default(),
+            clock: OnceLock::new(),
             phase: AtomicU8::new(0),
             shards: shards.iter().copied().map(ShardState::new).collect(),
         }
@@ -248,6 +252,33 @@ impl Node {
     /// Replaces the value that [`Self::gaps`] returns.
     pub fn set_gaps(&self, gaps: Gaps) {
         *write(&self.gaps) = gaps;
+    }
+
+    /// Sets the clock of all shards, unless it is set.
+    pub(crate) fn use_clock(&self, clock: &Clock) {
+        self.clock.get_or_init(|| clock.clone());
+    }
+
+    /// Returns the current readings of all clocks, including the wall clock.
+    pub fn clocks<P: Platform>(&self, platform: &P) -> Clocks {
+        let (since_boot, wall) = (platform.boot_time(), platform.wall());
+        match self.clock.get() {
+            Some(clock) => clock.clocks(since_boot, wall),
+            None => reading(self.begun.boot, since_boot, wall).resume(&[]),
+        }
+    }
+
+    /// Returns the current time, to be recorded by the wall clock.
+    pub fn dated<P: Platform>(&self, platform: &P) -> Dated {
+        let clocks = self.clocks(platform);
+        let since_boot = reading(clocks.boot, platform.boot_time(), platform.wall()).since_boot;
+        Dated::new(clocks.shard(since_boot), Some(clocks))
+    }
+
+    /// Returns the clocks by which gaps and periods are dated; `now` contains the current clocks.
+    #[must_use]
+    pub fn dating(&self, now: Clocks) -> Dating<'_> {
+        Dating { now, noted: &self.begun.noted }
     }
 
     /// Calls `f` with the periods in which numbers were overflow numbers, as far as this node

@@ -46,7 +46,7 @@ use ringwell_config::Durability;
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_directory::{Directory, Owner, Owners};
 use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
-use ringwell_journal::{Cut, Verdict};
+use ringwell_journal::{Cut, Noted, Verdict};
 
 use crate::arrivals;
 use crate::canary::{Bug, planted};
@@ -54,8 +54,9 @@ use crate::lifetimes::{self, Lifetimes};
 use crate::lists;
 use crate::node;
 use crate::store::{
-    FileError, Files, Gaps, Identity, Inline, LastOwner, Memory, OverflowPeriods, ServedMap,
-    Settings, WrittenJournal, flush_found_names, note_unflushed, read_lifetimes, write_lifetimes,
+    Dated, Dating, FileError, Files, Gaps, Identity, Inline, LastOwner, Memory, OverflowPeriods,
+    ServedMap, Settings, WrittenJournal, flush_found_names, note_unflushed, read_lifetimes,
+    write_lifetimes,
 };
 use crate::withheld;
 
@@ -133,14 +134,21 @@ impl<F: Files> Begun<F> {
         let identity = draw(files, data, journals.clone())?;
         let is_recorded = identity.journals == journals;
         self.facts.identity = if has_log { IN_LOG.to_owned() } else { identity.id };
-        self.facts.gaps = Gaps::read(files, data)?;
-        self.facts.overflow_periods = OverflowPeriods::read(files, data, start.reading.wall)?;
+        let now = self.clocks.shard(start.reading.since_boot);
+        let now = Dated::new(now, Some(self.clocks));
         // Another machine may have detected that allocations are missing.
-        self.facts.gaps.merge(start.noted_gaps);
-        self.facts.gaps.merge(missing);
-        if *missing != Gaps::default() {
-            self.facts.gaps.write(files, data)?;
+        let mut gaps = start.noted_gaps.clone();
+        gaps.merge(&Gaps::read(files, data)?);
+        gaps.merge(missing);
+        let mut periods = OverflowPeriods::read(files, data, now)?;
+        let dating = Dating { now: self.clocks, noted: &self.facts.noted };
+        if gaps.settle(dating) || *missing != Gaps::default() {
+            gaps.write(files, data)?;
         }
+        if periods.settle(dating) {
+            periods.write(files, data)?;
+        }
+        (self.facts.gaps, self.facts.overflow_periods) = (gaps, periods);
         if is_recorded {
             // `identity.json` no longer refers to the startups that left empty segments behind.
             self.shards.iter().try_for_each(Opened::remove_empty)?;
@@ -227,10 +235,12 @@ pub fn begin<F: Files>(
     for read in &mut reads {
         read.is_in_doubt |= copied.is_some();
     }
-    let recorded_until = recorded_until(&reads);
-    let noted = reads.iter().flat_map(Read::noted).collect();
+    let noted: Vec<Noted> = reads.iter().flat_map(Read::noted).collect();
     let heard = start.last_owner.filter(|owner| is_last_owner(owner, &reads));
+    let recorded: Vec<Recorded> = reads.iter().map(Read::recorded).collect();
     let clocks = agree(&mut reads, &start.reading, heard.map(|it| it.recorded));
+    let dating = Dating { now: clocks, noted: &noted };
+    let recorded_until = recorded_until(recorded, dating);
     let now = clocks.shard(start.reading.since_boot);
     let withheld = locked_overflow(&reads, start, now)?;
     let doubtful: Vec<u16> =
@@ -260,9 +270,10 @@ pub fn begin<F: Files>(
     // for their own lifetimes, which may be longer than all lifetimes known now.
     new.extend(doubtful.iter().flat_map(|shard| placement.buckets_of(*shard)));
     let journals = reads.iter().filter_map(Read::written).collect();
-    let mut missing = missing(&reads, copied, (recorded_until, clocks.wall(now)));
+    let started = Dated::new(now, Some(clocks));
+    let mut missing = missing(&reads, copied, (recorded_until, started), dating);
     if let Some(buckets) = dropped {
-        missing.add_of_others(clocks.wall(now), buckets);
+        missing.add_of_others(started, buckets);
     }
     let opened = reads.into_iter().filter(|read| start.only.is_none_or(|it| it == read.shard));
     let shards = opened.map(|read| open(read, now)).collect::<Result<Vec<_>, _>>()?;
@@ -363,8 +374,14 @@ fn unsettled(
 
 /// Returns the periods for which answered allocations may be missing from the journals. `newest` is
 /// the period that ends with this startup.
-fn missing<F: Files>(reads: &[Read<F>], copied: Option<Copied>, newest: (Millis, Millis)) -> Gaps {
-    let oldest = reads.iter().filter_map(|read| read.unknown_before).max();
+fn missing<F: Files>(
+    reads: &[Read<F>],
+    copied: Option<Copied>,
+    newest: (Dated, Dated),
+    dating: Dating<'_>,
+) -> Gaps {
+    let oldest = reads.iter().filter_map(|read| read.unknown_before);
+    let oldest = oldest.max_by_key(|until| until.wall(dating));
     let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
     // If a journal is gone, allocations from any time before this startup may be missing.
     let is_gone = match copied {
@@ -374,8 +391,8 @@ fn missing<F: Files>(reads: &[Read<F>], copied: Option<Copied>, newest: (Millis,
         Some(_) => false,
         None => reads.iter().any(|read| read.is_in_doubt && read.is_new()),
     };
-    let newest = if is_gone { (Millis::ZERO, newest.1) } else { newest };
-    let oldest = oldest.map(|until| (Millis::ZERO, until));
+    let newest = if is_gone { (Dated::default(), newest.1) } else { newest };
+    let oldest = oldest.map(|until| (Dated::default(), until));
     let mut gaps = Gaps::default();
     for (from, until) in oldest.into_iter().chain(is_in_doubt.then_some(newest)) {
         gaps.add(from, until);
@@ -446,11 +463,11 @@ fn recorded_at<F: Files>(reads: &[Read<F>]) -> Millis {
     reads.iter().map(|read| read.recorded().last_at).max().unwrap_or_default()
 }
 
-fn recorded_until<F: Files>(reads: &[Read<F>]) -> Millis {
-    let recorded = reads.iter().map(Read::recorded);
-    let recorded = recorded.filter(|recorded| recorded.last_at > Millis::ZERO);
-    let wall = |it: Recorded| it.clocks.map_or(it.last_at, |clocks| clocks.wall(it.last_at));
-    recorded.map(wall).min().unwrap_or_default()
+/// Returns [`node::Begun::recorded_until`].
+fn recorded_until(recorded: Vec<Recorded>, dating: Dating<'_>) -> Dated {
+    let recorded = recorded.into_iter().filter(|recorded| recorded.last_at > Millis::ZERO);
+    let dated = recorded.map(|it| Dated::new(it.last_at, it.clocks));
+    dated.min_by_key(|dated| dated.wall(dating)).unwrap_or_default()
 }
 
 /// Opens a shard's journal for writing, and creates its engine. `now` is in shard time.

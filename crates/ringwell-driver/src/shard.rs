@@ -113,6 +113,7 @@ impl<P: Platform> Shard<P> {
     ) -> Self {
         // With durability `memory`, no answer waits for its group to be stored.
         let durable = if node.answers_wait() { engine.group() - 1 } else { u64::MAX };
+        node.use_clock(&clock);
         Self {
             id,
             directory: RefCell::new(node.directory()),

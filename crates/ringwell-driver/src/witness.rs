@@ -369,9 +369,8 @@ async fn hold(
 /// Records a gap from the end of the journals, as this startup found them, until now. Answers that
 /// were sent in this period are missing.
 async fn note_gap<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
-    let wall = Millis(u64::try_from(platform.wall().as_millis()).unwrap_or(u64::MAX));
     let mut gaps = node.gaps();
-    gaps.add(node.begun.recorded_until, wall);
+    gaps.add(node.begun.recorded_until, node.dated(platform));
     write_gaps(platform, node, gaps).await
 }
 

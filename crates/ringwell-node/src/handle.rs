@@ -118,7 +118,8 @@ impl Handle {
     /// and that time is recorded.
     #[must_use]
     pub fn became_overflow(&self, number: PromoNumber) -> Option<Millis> {
-        self.node().overflow_periods(|periods| periods.began(number))
+        let dating = self.node().dating(self.node().clocks(&Tokio));
+        self.node().overflow_periods(|periods| periods.began(number, dating))
     }
 
     /// Returns the time since the directory was last confirmed to be current. `None` if the

@@ -533,7 +533,10 @@ impl World {
     fn is_known_lost(&self, wanted: &Wanted) -> bool {
         let running = self.nodes[self.cluster.home(wanted.shard)].running.as_ref();
         let wall = Millis((ORIGIN_US + wanted.true_us) / 1000);
-        running.is_some_and(|running| running.node.gaps().contain(wall))
+        running.is_some_and(|running| {
+            let clocks = running.threads.values().next().map(|thread| thread.shard.clocks());
+            clocks.is_some_and(|now| running.node.gaps().contain(wall, running.node.dating(now)))
+        })
     }
 
     /// Whether any node knows of a period in which answered allocations may be missing.

@@ -52,6 +52,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::StartingAnswers,
     Bug::OtherVisitorIgnored,
     Bug::LostWithGaps,
+    Bug::GapsNotDated,
     Bug::OwnerNotBelieved,
     Bug::LockoutOutlastsDoubt,
     Bug::TransitUnreported,

@@ -65,8 +65,8 @@ pub(crate) struct Move {
     ranges: Vec<String>,
     to: Target,
     /// If `to` is `inventory`, the only network that may use the numbers from now on, or null for
-    /// all networks. If absent, the networks that may use the numbers stay the same. Requires a
-    /// token that is valid in all networks.
+    /// all networks. If absent, the networks that may use the numbers stay the same. A token of
+    /// one network can only name this network.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     network: Users,
@@ -180,6 +180,7 @@ pub(crate) async fn add(
     let visitor = enter_all(&context, &headers, Role::Write).await?;
     let NewNumbers { ranges: texts, network } = body(&bytes)?;
     let (ranges, trial) = (ranges(&texts)?, query(&uri)?);
+    network.as_deref().map_or(Ok(()), check_name)?;
     let mut change = change_with(&context, &visitor, &ranges).await?;
     let numbers = change.add_to_inventory(&ranges, network.as_deref()).await?;
     let done = finish(&context, change, &trial).await?;
@@ -206,7 +207,14 @@ pub(crate) async fn move_to(
     let Move { ranges: texts, to, network, cooldown_seconds } = body(&bytes)?;
     let (ranges, trial) = (ranges(&texts)?, query(&uri)?);
     if network != Users::AsBefore {
-        visitor = enter_all(&context, &headers, Role::Write).await?;
+        let is_own =
+            matches!((&network, visitor.network()), (Users::Only(of), Some(own)) if of == own);
+        if !is_own {
+            visitor = enter_all(&context, &headers, Role::Write).await?;
+        }
+        if let Users::Only(network) = &network {
+            check_name(network)?;
+        }
         if !matches!(to, Target::Inventory) {
             return Err(Problem::bad_request(
                 "network: only numbers that move to the inventory can \
@@ -235,6 +243,15 @@ pub(crate) async fn move_to(
     }
     let done = finish(&context, change, &trial).await?;
     Ok(Json(Counted { numbers, done }))
+}
+
+/// Checks the name of a network. No pool is in a network without a name, so no one could use the
+/// numbers.
+fn check_name(network: &str) -> Result<(), Problem> {
+    if network.is_empty() {
+        return Err(Problem::bad_request("network: must not be empty; for all networks, use null"));
+    }
+    Ok(())
 }
 
 impl NumberRun {

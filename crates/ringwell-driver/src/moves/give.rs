@@ -294,7 +294,7 @@ async fn deliver<P: Platform>(
         Adopted { answers, ..empty.clone() }
     };
     post_pieces(peers, leaving.to, limit, &answers, with).await?;
-    let gaps = node.gaps().of(&still);
+    let gaps = node.gaps().of(&still, node.dating(node.clocks(platform)));
     let take = Take { version, buckets, holds: bucket_holds, gaps };
     if let Err(reason) = post(peers, leaving.to, Path::Take, &take).await {
         // The taker may have moved the buckets to another shard.

@@ -15,7 +15,7 @@ use super::follow_error::FollowError;
 use super::read::Read;
 use crate::canary::{Bug, planted};
 use crate::platform::{Moment, Platform};
-use crate::store::{Files, Log, SnapshotIndex};
+use crate::store::{Dated, Files, Log, SnapshotIndex};
 
 /// The number of leaders of a stream that are tried if one of them has lost a message. A stream has
 /// three or five servers, and the client cannot choose which of them leads.
@@ -88,7 +88,7 @@ pub(super) async fn begin_at_oldest<F: Files, P: Platform>(
     }
     let (author, group) = read_intact(platform, log, shard, begins, until).await?;
     let (at, clocks) = (group.header.at, group.header.clocks);
-    begun.unknown_before = Some(clocks.map_or(at, |clocks| clocks.wall(at)));
+    begun.unknown_before = Some(Dated::new(at, clocks));
     begun.recovered.journal = Some(author.journal);
     begun.recovered.tip = Tip {
         next_n: begins,

@@ -14,8 +14,8 @@ use super::unfinished::{discard_unfinished, set_aside};
 use crate::canary::{Bug, planted};
 use crate::rows::spec;
 use crate::store::{
-    FileError, Files, FoundJournal, Identity, InlineJournal, OpenError, Settings, ShardStore,
-    SnapshotRef, Unkept, WrittenJournal, flush_found_names, is_restored, journal_found,
+    Dated, FileError, Files, FoundJournal, Identity, InlineJournal, OpenError, Settings,
+    ShardStore, SnapshotRef, Unkept, WrittenJournal, flush_found_names, is_restored, journal_found,
     mark_restored, may_lack_groups,
 };
 
@@ -62,7 +62,7 @@ pub struct Read<F: Files> {
     pub has_snapshot: bool,
     /// Set if the first groups of a log are missing: nothing is known of the time before this
     /// wall-clock time.
-    pub unknown_before: Option<Millis>,
+    pub unknown_before: Option<Dated>,
 }
 
 /// The storage of a shard's groups.

@@ -11,8 +11,10 @@ use std::path::Path;
 
 use ringwell_core::Millis;
 use ringwell_engine::{Missing, Moment, Past};
+use ringwell_journal::{Clocks, Noted};
 use serde::{Deserialize, Serialize};
 
+use super::dated::{Dated, Dating};
 use super::files::{FileError, Files, read_json, write_json};
 use crate::canary::{Bug, planted};
 
@@ -25,12 +27,12 @@ const GAPS_MAX: usize = 100;
 /// then goes to the next visitor, although the record of the allocation shows a running lockout.
 pub(crate) const UNDONE_MAX: Millis = Millis(2 * 60 * 1000);
 
-/// A gap, in wall-clock milliseconds since 1970.
+/// A gap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gap {
-    from: u64,
-    to: u64,
+    from: Dated,
+    to: Dated,
     /// The buckets that the gap concerns, if it came with them from another node; `None` if the gap
     /// concerns all buckets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,6 +47,40 @@ pub struct Gap {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this form")]
 const fn is_false(value: &bool) -> bool {
     !*value
+}
+
+impl Gap {
+    fn key(&self) -> (Millis, Millis) {
+        (self.from.recorded, self.to.recorded)
+    }
+
+    /// Whether both are the same gap. The clocks of one of them may be unknown or older.
+    fn is_same(&self, other: &Self) -> bool {
+        let of = |gap: &Self| (gap.key(), gap.is_of_others);
+        of(self) == of(other) && self.buckets == other.buckets
+    }
+
+    /// Returns the gap by the wall clock.
+    fn span(&self, dating: Dating<'_>) -> Span<'_> {
+        let (from, to) = (self.from.wall(dating).0, self.to.wall(dating).0);
+        let is_inverted = to < from && !planted(Bug::GapsNotDated);
+        let (from, to) = if is_inverted { (to, from) } else { (from, to.max(from)) };
+        let (buckets, is_of_others) = (self.buckets.as_ref(), self.is_of_others);
+        Span { from, to, is_inverted, buckets, is_of_others }
+    }
+}
+
+/// A gap by the wall clock, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+struct Span<'a> {
+    from: u64,
+    to: u64,
+    /// Whether the gap seems to end before it begins. The wall clock was then wrong in one of the
+    /// two boots, and it is unknown how long the gap lasted.
+    is_inverted: bool,
+    buckets: Option<&'a BTreeSet<u16>>,
+    /// See [`Gap::is_of_others`].
+    is_of_others: bool,
 }
 
 /// The gaps of a data directory, oldest first.
@@ -73,19 +109,26 @@ impl Gaps {
     ///
     /// # Panics
     /// Panics if there are more gaps than allowed, which would be a bug.
-    pub fn add(&mut self, from: Millis, to: Millis) {
-        self.0.push(Gap { from: from.0, to: to.0.max(from.0), buckets: None, is_of_others: false });
-        self.0.sort_unstable_by_key(|gap| (gap.from, gap.to));
-        self.merge_oldest();
+    pub fn add(&mut self, from: impl Into<Dated>, to: impl Into<Dated>) {
+        let (from, to) = (from.into(), to.into());
+        self.push(Gap { from, to, buckets: None, is_of_others: false });
     }
 
     /// Adds gaps from the beginning until `to` because of shards that are gone. These shards last
     /// owned `buckets`, but every number may have been in one of their pools before.
-    pub fn add_of_others(&mut self, to: Millis, buckets: BTreeSet<u16>) {
-        let gap = Gap { from: 0, to: to.0, buckets: None, is_of_others: true };
-        let of_buckets = Gap { buckets: Some(buckets), is_of_others: false, ..gap.clone() };
-        let is_any = of_buckets.buckets.as_ref().is_some_and(|of| !of.is_empty());
-        self.merge(&Self([gap].into_iter().chain(is_any.then_some(of_buckets)).collect()));
+    pub fn add_of_others(&mut self, to: impl Into<Dated>, buckets: BTreeSet<u16>) {
+        let (from, to) = (Dated::default(), to.into());
+        let mut gaps = vec![Gap { from, to, buckets: None, is_of_others: true }];
+        if !buckets.is_empty() {
+            gaps.push(Gap { from, to, buckets: Some(buckets), is_of_others: false });
+        }
+        self.merge(&Self(gaps));
+    }
+
+    fn push(&mut self, gap: Gap) {
+        self.0.push(gap);
+        self.0.sort_by_key(Gap::key);
+        self.merge_oldest();
     }
 
     /// Merges the two oldest gaps if there are too many.
@@ -98,9 +141,14 @@ impl Gaps {
                 all.extend(more);
                 all
             });
+            // A wrong clock may have determined the order of the recorded times.
+            let order = |one: &Dated, other: &Dated| match (one.noted, other.noted) {
+                (Some(one), Some(other)) => one.at.cmp(&other.at),
+                _ => one.recorded.cmp(&other.recorded),
+            };
             *next = Gap {
-                from: oldest.from.min(next.from),
-                to: oldest.to.max(next.to),
+                from: std::cmp::min_by(oldest.from, next.from, order),
+                to: std::cmp::max_by(oldest.to, next.to, order),
                 buckets,
                 is_of_others: oldest.is_of_others && next.is_of_others,
             };
@@ -108,44 +156,70 @@ impl Gaps {
         assert!(self.0.len() <= GAPS_MAX, "too many gaps");
     }
 
-    /// Adds the gaps from another list for the same journals.
+    /// Adds the gaps from another list for the same journals. Where both lists have a gap, the
+    /// clocks in the `other` list count.
     pub fn merge(&mut self, other: &Self) {
         for gap in &other.0 {
-            if !self.0.contains(gap) {
-                self.0.push(gap.clone());
-                self.merge_oldest();
+            match self.0.iter_mut().find(|known| known.is_same(gap)) {
+                Some(known) => {
+                    known.from.noted = gap.from.noted.or(known.from.noted);
+                    known.to.noted = gap.to.noted.or(known.to.noted);
+                }
+                None => self.push(gap.clone()),
             }
         }
-        self.0.sort_unstable_by_key(|gap| (gap.from, gap.to));
     }
 
-    /// Returns the gaps as text for the metadata of a log: `from-to`, separated by commas.
+    /// Records the last settings of the wall clock, because the clocks in `dating` are dropped with
+    /// old history. Returns whether this changed anything.
+    pub fn settle(&mut self, dating: Dating<'_>) -> bool {
+        let ends = self.0.iter_mut().flat_map(|gap| [&mut gap.from, &mut gap.to]);
+        ends.fold(false, |is_changed, end| end.settle(dating) || is_changed)
+    }
+
+    /// Returns the gaps as text for the metadata of a log, separated by commas: `from-to`. If the
+    /// clocks are known, `from-to/from/to` follows, which earlier versions ignore.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let texts = self.0.iter().map(|gap| format!("{}-{}", gap.from, gap.to));
-        texts.collect::<Vec<_>>().join(",")
+        let text = |gap: &Gap| {
+            let (Millis(from), Millis(to)) = gap.key();
+            let plain = format!("{from}-{to}");
+            let (from, to) = (clocks_text(gap.from.noted), clocks_text(gap.to.noted));
+            if from.is_empty() && to.is_empty() {
+                return plain;
+            }
+            format!("{plain},{plain}/{from}/{to}")
+        };
+        self.0.iter().map(text).collect::<Vec<_>>().join(",")
     }
 
     /// Parses text from [`Self::to_text`]; parts that are not gaps are ignored.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let gap = |part: &str| {
-            let (from, to) = part.split_once('-')?;
-            let (from, to) = (from.parse().ok()?, to.parse().ok()?);
-            Some(Gap { from, to, buckets: None, is_of_others: false })
+            let mut parts = part.split('/');
+            let (from, to) = parts.next()?.split_once('-')?;
+            let mut end = |wall: &str| {
+                let recorded = Millis(wall.parse().ok()?);
+                Some(Dated { recorded, noted: parts.next().and_then(parse_clocks) })
+            };
+            Some(Gap { from: end(from)?, to: end(to)?, buckets: None, is_of_others: false })
         };
         let mut gaps = Self::default();
         gaps.merge(&Self(text.split(',').filter_map(gap).collect()));
         gaps
     }
 
-    /// Returns the gaps of these buckets, for their next owner.
+    /// Returns the gaps of these buckets by the wall clock, for their next owner.
     #[must_use]
-    pub fn of(&self, buckets: &[u16]) -> Vec<Gap> {
+    pub fn of(&self, buckets: &[u16], dating: Dating<'_>) -> Vec<Gap> {
         let wanted: BTreeSet<u16> = buckets.iter().copied().collect();
         let of = |gap: &Gap| {
-            let own = gap.buckets.as_ref().map(|of| of.intersection(&wanted).copied().collect());
-            Gap { buckets: Some(own.unwrap_or_else(|| wanted.clone())), ..*gap }
+            let Span { from, to, buckets, .. } = gap.span(dating);
+            let own = buckets.map(|of| of.intersection(&wanted).copied().collect());
+            let buckets = Some(own.unwrap_or_else(|| wanted.clone()));
+            let (from, to) = (Millis(from).into(), Millis(to).into());
+            Gap { from, to, buckets, is_of_others: gap.is_of_others }
         };
         let concerns = |gap: &Gap| gap.buckets.as_ref().is_some_and(|of| !of.is_empty());
         self.0.iter().map(of).filter(concerns).collect()
@@ -153,8 +227,9 @@ impl Gaps {
 
     /// Whether answers from the time `at` may be missing.
     #[must_use]
-    pub fn contain(&self, at: Millis) -> bool {
-        self.0.iter().any(|gap| gap.from < at.0 && at.0 <= gap.to)
+    pub fn contain(&self, at: Millis, dating: Dating<'_>) -> bool {
+        let mut spans = self.0.iter().map(|gap| gap.span(dating));
+        spans.any(|gap| gap.from < at.0 && at.0 <= gap.to)
     }
 
     /// Corrects the result of a look-up. Another visitor may have received the number in a gap
@@ -165,28 +240,36 @@ impl Gaps {
     /// Otherwise, the result contains only the end of the gap: this shard may have handed the
     /// number out without knowing the number now.
     #[must_use]
-    pub fn judge(&self, past: Past, at: Moment, (bucket, is_here): (Option<u16>, bool)) -> Past {
+    pub fn judge(
+        &self,
+        past: Past,
+        at: Moment,
+        dating: Dating<'_>,
+        (bucket, is_here): (Option<u16>, bool),
+    ) -> Past {
         let Moment::Wall(Millis(at)) = at else { return past };
         let free_from = past.held.as_ref().map_or(0, |held| held.locked_until.0);
         let since = past.held.as_ref().map_or(0, |held| held.allocated_wall.0);
-        let concerns = |gap: &Gap| {
+        let concerns = |gap: &Span<'_>| {
             let is_in = |of: &BTreeSet<u16>| bucket.is_some_and(|bucket| of.contains(&bucket));
-            gap.buckets.as_ref().map_or(is_here, is_in)
+            gap.buckets.map_or(is_here, is_in)
         };
         // Other shards' allocations are not undone here, and none is undone before it is made.
         let may_be_undone =
             past.held.as_ref().is_some_and(|held| held.pool.is_some()) && since < at;
-        let is_undone = |gap: &Gap| {
+        let is_undone = |gap: &Span<'_>| {
             may_be_undone && !gap.is_of_others && gap.from < since.saturating_add(UNDONE_MAX.0)
         };
-        let is_free = |gap: &Gap| {
-            let is_over = free_from < at.min(gap.to);
+        let is_free = |gap: &Span<'_>| {
+            let end = if gap.is_inverted { u64::MAX } else { gap.to };
+            let is_over = free_from < at.min(end);
             is_over || is_undone(gap) && !planted(Bug::UndoneInGap)
         };
-        let is_between = |gap: &&Gap| since < gap.to && gap.from < at && is_free(gap);
-        let end = |gaps: &[&Gap]| gaps.iter().map(|gap| Millis(gap.to)).max();
-        let (own, others): (Vec<&Gap>, Vec<&Gap>) =
-            self.0.iter().filter(is_between).partition(|gap| concerns(gap));
+        let is_between = |gap: &Span<'_>| since < gap.to && gap.from < at && is_free(gap);
+        let end = |gaps: &[Span<'_>]| gaps.iter().map(|gap| Millis(gap.to)).max();
+        let spans = self.0.iter().map(|gap| gap.span(dating));
+        let (own, others): (Vec<Span<'_>>, Vec<Span<'_>>) =
+            spans.filter(is_between).partition(concerns);
         match end(&own) {
             // The holder is already unknown, perhaps for a reason other than this gap. The end of
             // the gap is recorded as well. Otherwise, an allocation that was made in the gap could
@@ -206,12 +289,29 @@ impl Gaps {
             },
             None if planted(Bug::LostUnknown) || planted(Bug::OwnGapsForgotten) => past,
             None => {
-                let others: Vec<&Gap> =
+                let others: Vec<Span<'_>> =
                     others.into_iter().filter(|gap| gap.buckets.is_none()).collect();
                 Past { lost_until: end(&others), ..past }
             }
         }
     }
+}
+
+/// Returns the shard time and the clocks as text, separated by colons.
+fn clocks_text(noted: Option<Noted>) -> String {
+    noted.map_or_else(String::new, |Noted { at: Millis(at), clocks }| {
+        let Clocks { boot, shard_offset, wall_offset } = clocks;
+        format!("{at}:{boot}:{shard_offset}:{wall_offset}")
+    })
+}
+
+/// Parses text from [`clocks_text`].
+fn parse_clocks(text: &str) -> Option<Noted> {
+    let mut parts = text.split(':');
+    let at = Millis(parts.next()?.parse().ok()?);
+    let boot = parts.next()?.parse().ok()?;
+    let [shard_offset, wall_offset] = [parts.next()?.parse().ok()?, parts.next()?.parse().ok()?];
+    Some(Noted { at, clocks: Clocks { boot, shard_offset, wall_offset } })
 }
 
 impl From<Vec<Gap>> for Gaps {

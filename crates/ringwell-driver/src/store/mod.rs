@@ -25,6 +25,7 @@
 //! docs/spec/journal.md, "Files".
 
 mod aligned;
+mod dated;
 mod either;
 mod files;
 mod frames;
@@ -49,6 +50,7 @@ mod stats;
 mod unflushed;
 mod unreadable;
 
+pub use dated::{Dated, Dating};
 pub use either::Either;
 pub use files::{Access, FileError, Files, flush_found_names, read_whole, write_whole};
 pub use frames::Frames;

@@ -10,6 +10,7 @@ use std::path::Path;
 use ringwell_core::{Millis, PromoNumber};
 use serde::{Deserialize, Serialize};
 
+use super::dated::{Dated, Dating};
 use super::files::{FileError, Files, read_json, read_whole, write_json, write_whole};
 
 const FILE: &str = "overflow-periods.json";
@@ -20,16 +21,16 @@ const ANY: u64 = 0;
 /// The maximum number of periods. If there are more, the oldest ones are dropped.
 const PERIODS_MAX: usize = 10_000;
 
-/// A period, in wall-clock milliseconds since 1970.
+/// A period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Period {
     /// The number's code, or [`ANY`].
     number: u64,
-    from: u64,
+    from: Dated,
     /// Omitted while the period lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    to: Option<u64>,
+    to: Option<Dated>,
 }
 
 /// The periods, in the order in which they began.
@@ -44,7 +45,7 @@ impl OverflowPeriods {
     ///
     /// # Errors
     /// Returns [`FileError`] if the file exists but cannot be read or moved away.
-    pub fn read(files: &impl Files, data: &Path, now: Millis) -> Result<Self, FileError> {
+    pub fn read(files: &impl Files, data: &Path, now: Dated) -> Result<Self, FileError> {
         let path = data.join(FILE);
         let error = match read_json(files, &path) {
             Ok(known) => return Ok(known.unwrap_or_default()),
@@ -53,7 +54,7 @@ impl OverflowPeriods {
         };
         let aside = path.with_extension("bad");
         write_whole(files, &aside, &read_whole(files, &path)?.unwrap_or_default())?;
-        let unknown = Self(vec![Period { number: ANY, from: 0, to: Some(now.0) }]);
+        let unknown = Self(vec![Period { number: ANY, from: Dated::default(), to: Some(now) }]);
         unknown.write(files, data)?;
         tracing::error!(
             %error,
@@ -75,69 +76,110 @@ impl OverflowPeriods {
 
     /// Records that the numbers in `begun` become overflow numbers at `now`, and that the numbers
     /// in `ended` are no longer overflow numbers.
-    pub fn change(&mut self, begun: &[PromoNumber], ended: &[PromoNumber], now: Millis) {
+    pub fn change(&mut self, begun: &[PromoNumber], ended: &[PromoNumber], now: impl Into<Dated>) {
+        let now = now.into();
         for number in ended.iter().map(|number| number.to_code()) {
             let is_it = |period: &&mut Period| period.number == number && period.to.is_none();
             match self.0.iter_mut().rev().find(is_it) {
-                Some(period) => period.to = Some(now.0),
+                Some(period) => period.to = Some(now),
                 // The period began before the process started, so it is recorded as having lasted
                 // since time 0.
-                None => self.0.push(Period { number, from: 0, to: Some(now.0) }),
+                None => self.0.push(Period { number, from: Dated::default(), to: Some(now) }),
             }
         }
-        let open =
-            |number: &PromoNumber| Period { number: number.to_code(), from: now.0, to: None };
+        let open = |number: &PromoNumber| Period { number: number.to_code(), from: now, to: None };
         self.0.extend(begun.iter().map(open));
         let surplus = self.0.len().saturating_sub(PERIODS_MAX);
         self.0.drain(..surplus);
     }
 
+    /// Records the last settings of the wall clock, because the clocks in `dating` are dropped with
+    /// old history. Returns whether this changed anything.
+    pub fn settle(&mut self, dating: Dating<'_>) -> bool {
+        let ends = self.0.iter_mut().flat_map(|it| [Some(&mut it.from), it.to.as_mut()]);
+        ends.flatten().fold(false, |is_changed, end| end.settle(dating) || is_changed)
+    }
+
     /// Returns the beginning of the current period of `number`, if one is recorded.
     #[must_use]
-    pub fn began(&self, number: PromoNumber) -> Option<Millis> {
+    pub fn began(&self, number: PromoNumber, dating: Dating<'_>) -> Option<Millis> {
         let is_it = |period: &&Period| period.number == number.to_code() && period.to.is_none();
-        self.0.iter().rev().find(is_it).map(|period| Millis(period.from))
+        self.0.iter().rev().find(is_it).map(|period| period.from.wall(dating))
     }
 
     /// Returns the end of the newest period of `number` that had begun by `at`, or the far future
     /// if that period still lasts. See
     /// [`Past::overflow_until`](ringwell_engine::Past::overflow_until).
     #[must_use]
-    pub fn end(&self, number: PromoNumber, at: Millis) -> Option<Millis> {
+    pub fn end(&self, number: PromoNumber, at: Millis, dating: Dating<'_>) -> Option<Millis> {
         let number = number.to_code();
         let is_of = |period: &&Period| period.number == number || period.number == ANY;
-        let begun = self.0.iter().filter(is_of).filter(|period| period.from <= at.0);
-        begun.map(|period| Millis(period.to.unwrap_or(u64::MAX))).max()
+        // If the wall clock was wrong in an earlier boot, a period may seem to end before it
+        // begins.
+        let span = |period: &Period| {
+            let from = period.from.wall(dating);
+            let to = period.to.map_or(Millis(u64::MAX), |to| to.wall(dating));
+            (from.min(to), from.max(to))
+        };
+        let begun = self.0.iter().filter(is_of).map(span).filter(|(from, _)| *from <= at);
+        begun.map(|(_, to)| to).max()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ringwell_journal::Clocks;
+
     use super::*;
 
     const MEMBER: &str = "2005550001";
+    const CLOCKS: Clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
+    /// No time has been recorded with its clocks, so any clocks will do.
+    const ANY: Dating<'_> = Dating { now: CLOCKS, noted: &[] };
 
     #[test]
     fn the_newest_period_that_has_begun_counts() {
         let [number, other] = [MEMBER, "2005550002"].map(|text| PromoNumber::parse(text).unwrap());
         let mut periods = OverflowPeriods::default();
         let end = |periods: &OverflowPeriods, number, at| {
-            periods.end(number, Millis(at)).map(|end| end.0)
+            periods.end(number, Millis(at), ANY).map(|end| end.0)
         };
         periods.change(&[number], &[], Millis(300));
         assert_eq!(end(&periods, number, 299), None);
-        assert_eq!(periods.began(number), Some(Millis(300)));
-        assert_eq!(periods.began(other), None);
+        assert_eq!(periods.began(number, ANY), Some(Millis(300)));
+        assert_eq!(periods.began(other, ANY), None);
         assert_eq!(end(&periods, number, 300), Some(u64::MAX));
         assert_eq!(end(&periods, other, 9_000), None);
         periods.change(&[], &[number, other], Millis(400));
         assert_eq!(end(&periods, number, 9_000), Some(400));
         assert_eq!(end(&periods, other, 0), Some(400), "since before the start");
-        assert_eq!(periods.began(number), None);
+        assert_eq!(periods.began(number, ANY), None);
         periods.change(&[number], &[], Millis(500));
         periods.change(&[], &[number], Millis(600));
         assert_eq!(end(&periods, number, 499), Some(400));
         assert_eq!(end(&periods, number, 500), Some(600));
+    }
+
+    /// The wall clock was an hour ahead, and was then corrected.
+    #[test]
+    fn a_period_moves_with_the_wall_clock_of_its_boot() {
+        let number = PromoNumber::parse(MEMBER).unwrap();
+        let wrong = Clocks { wall_offset: 3_600_000, ..CLOCKS };
+        let mut periods = OverflowPeriods::default();
+        periods.change(&[number], &[], Dated::new(Millis(300), Some(wrong)));
+        assert_eq!(periods.began(number, ANY), Some(Millis(300)));
+        periods.change(&[], &[number], Dated::new(Millis(400), Some(wrong)));
+        for (now, ahead) in [(CLOCKS, 0), (wrong, 3_600_000)] {
+            let dating = Dating { now, noted: &[] };
+            let end = |at| periods.end(number, Millis(at + ahead), dating);
+            assert_eq!((end(299), end(300)), (None, Some(Millis(400 + ahead))));
+        }
+        // The machine has been rebooted, with a right clock.
+        periods.change(&[number], &[], Dated::new(Millis(500), Some(wrong)));
+        let later = Clocks { boot: 2, ..CLOCKS };
+        periods.change(&[], &[number], Dated::new(Millis(600), Some(later)));
+        let end = periods.end(number, Millis(700), Dating { now: later, noted: &[] });
+        assert_eq!(end, Some(Millis(3_600_500)), "it seems to end before it begins");
     }
 
     #[test]

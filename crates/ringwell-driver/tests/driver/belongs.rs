@@ -10,6 +10,7 @@ use ringwell_driver::open::{self, Copied, StartError};
 use ringwell_driver::store::{Gaps, ServedMap, Settings, is_restored, unmark_restored};
 use ringwell_os::OsFiles;
 
+use super::clocks::dating;
 use super::open::{Data, LIFETIME, START, copy_files, directory, hand_out, map, now, reading};
 
 /// Hands out numbers of two shards from `data`.
@@ -57,7 +58,7 @@ fn a_start_in_memory_marks_the_journals_that_are_there() {
     data.settings.durability = Durability::Disk;
     let begun = data.start(&two, Millis(20));
     assert_eq!(begun.copied, Some(Copied::Restored));
-    assert!(begun.facts.gaps.contain(START + Millis(10)));
+    assert!(begun.facts.gaps.contain(START + Millis(10), dating(&begun)));
     unmark_restored(&OsFiles, &data.settings.data).unwrap();
     drop(begun);
     assert_eq!(data.start(&two, Millis(30)).copied, None);
@@ -109,8 +110,8 @@ fn the_history_of_shards_that_are_gone_is_missing() {
         let begun = data.start_as(&directory, reading(Millis(10)), member).unwrap();
         // Every number may have been in a pool of the shard that is gone.
         for buckets in [others.as_slice(), &[0]] {
-            let gaps = Gaps::from(begun.facts.gaps.of(buckets));
-            assert!(gaps.contain(START), "{shards} shards, {buckets:?}");
+            let gaps = Gaps::from(begun.facts.gaps.of(buckets, dating(&begun)));
+            assert!(gaps.contain(START, dating(&begun)), "{shards} shards, {buckets:?}");
         }
         assert_eq!(Gaps::read(&OsFiles, &data.settings.data).unwrap(), begun.facts.gaps);
     }

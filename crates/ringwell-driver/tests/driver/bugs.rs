@@ -6,11 +6,11 @@ use ringwell_driver::Bug;
 use ringwell_driver::canary::plant;
 
 use crate::{
-    appends, arrivals, changes, conflict, disk, holder, journals, link, moves, moves_agreed,
-    moves_back, newer, open, snapshots, witness,
+    appends, arrivals, changes, clocks, conflict, disk, holder, journals, link, moves,
+    moves_agreed, moves_back, newer, open, snapshots, witness,
 };
 
-const FOUND_BY: [(Bug, fn()); 40] = [
+const FOUND_BY: [(Bug, fn()); 42] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -93,6 +93,11 @@ const FOUND_BY: [(Bug, fn()); 40] = [
     ),
     (Bug::OwnerNotBelieved, holder::the_owner_knows_the_newest_visitor_even_if_a_clock_is_wrong),
     (Bug::LostWithGaps, holder::a_lost_period_hides_no_allocation_that_followed_it),
+    (
+        Bug::GapsNotDated,
+        clocks::the_gap_before_a_startup_is_known_after_the_wall_clock_is_corrected,
+    ),
+    (Bug::GapsNotDated, clocks::an_overflow_period_is_known_after_the_wall_clock_is_corrected),
     (
         Bug::OtherVisitorIgnored,
         arrivals::a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt,

@@ -18,7 +18,11 @@ use crate::support::Virtual;
 
 /// Reports `journals` to a node, and returns the records that the node had of the journals of
 /// `shards`.
-async fn exchange(side: &Side, shards: Value, journals: Value) -> Result<Vec<JournalWord>, String> {
+pub(crate) async fn exchange(
+    side: &Side,
+    shards: Value,
+    journals: Value,
+) -> Result<Vec<JournalWord>, String> {
     let body = json!({"shards": shards, "journals": journals});
     let answer = side.answer(Path::Journals, serde_json::to_vec(&body).unwrap().into()).await?;
     Ok(serde_json::from_slice(&answer).unwrap())

@@ -13,6 +13,7 @@ mod belongs;
 #[cfg(canary)]
 mod bugs;
 mod changes;
+mod clocks;
 mod conflict;
 mod disk;
 mod follow;

@@ -154,7 +154,10 @@ pub fn holds_of_buckets_and_gaps_in_the_history_move_along() {
         gaps.add(Millis(1), Millis(2));
         a.node.set_gaps(gaps.clone());
         give(&pair, 2).await.unwrap();
-        assert_eq!(b.node.gaps(), Gaps::from(gaps.of(&moving.iter().copied().collect::<Vec<_>>())));
+        let moving: Vec<u16> = moving.iter().copied().collect();
+        let dating = a.node.dating(a.node.clocks(&platform));
+        let received = Gaps::from(gaps.of(&moving, dating));
+        assert_eq!(b.node.gaps(), received);
         assert_eq!(Gaps::read(&OsFiles, &b.node.config.data).unwrap(), b.node.gaps());
         let arrived = b.node.bucket_holds();
         assert_eq!(arrived.get(other), None);

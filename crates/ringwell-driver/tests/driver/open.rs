@@ -169,7 +169,7 @@ fn other_shards_take_over_lockouts_and_answers() {
     let now = now(&begun, later);
     assert_eq!(now, at + later);
     assert_eq!((begun.copied, &begun.facts.gaps), (None, &Gaps::default()));
-    assert_eq!(begun.facts.recorded_until, START);
+    assert_eq!(begun.facts.recorded_until.wall(crate::clocks::dating(&begun)), START);
     for opened in &begun.shards {
         let own = given.iter().filter(|(pool, _)| three.placement().shard(*pool) == opened.shard);
         let own: BTreeSet<_> = own.map(|(_, number)| number.unwrap()).collect();
@@ -385,12 +385,13 @@ pub fn a_cluster_file_without_a_shard_leaves_a_gap_in_the_history() {
         let map = ServedMap { owners: Some(owners), ..map(1, 0..512, BucketHolds::default()) };
         map.write(&OsFiles, &data.settings.data).unwrap();
         let later = Millis(1_000);
-        drop(data.start_as(&one, reading(later), Some((own, 2))).unwrap());
+        let begun = data.start_as(&one, reading(later), Some((own, 2))).unwrap();
         let gaps = Gaps::read(&OsFiles, &data.settings.data).unwrap();
-        let are_lost = |bucket: u16| !gaps.of(&[bucket]).is_empty();
+        let dating = crate::clocks::dating(&begun);
+        let are_lost = |bucket: u16| !gaps.of(&[bucket], dating).is_empty();
         assert!(are_lost(511) && are_lost(512) && are_lost(1_023), "{is_drained}");
-        let lost = [START, START + later, START + later + Millis(1)].map(|at| gaps.contain(at));
-        assert_eq!(lost, [true, true, false]);
+        let times = [START, START + later, START + later + Millis(1)];
+        assert_eq!(times.map(|at| gaps.contain(at, dating)), [true, true, false]);
     }
 }
 

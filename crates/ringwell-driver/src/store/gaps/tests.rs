@@ -16,6 +16,10 @@ fn held(allocated: u64, locked_until: u64) -> Past {
     Past { held: Some(held), ..Past::default() }
 }
 
+/// No time has been recorded with its clocks, so any clocks will do.
+const ANY: Dating<'_> =
+    Dating { now: Clocks { boot: 1, shard_offset: 0, wall_offset: 0 }, noted: &[] };
+
 /// The beginning of a gap that lasts for 100 ms, and a time from before the gap at which no
 /// allocation can have been undone in it.
 const FROM: u64 = 10_000_000;
@@ -24,7 +28,7 @@ const LONG_BEFORE: u64 = FROM - UNDONE_MAX.0;
 fn is_missing(past: Past, at: u64) -> bool {
     let mut gaps = Gaps::default();
     gaps.add(Millis(FROM), Millis(FROM + 100));
-    gaps.judge(past, Moment::Wall(Millis(at)), (None, true)).missing == Some(Missing::NotKept)
+    gaps.judge(past, Moment::Wall(Millis(at)), ANY, (None, true)).missing == Some(Missing::NotKept)
 }
 
 #[test]
@@ -53,7 +57,7 @@ fn a_shard_that_is_gone_leaves_only_the_times_in_lockouts_known() {
     let mut gaps = Gaps::default();
     gaps.add_of_others(Millis(2 * FROM), BTreeSet::from([7]));
     let is_missing = |past, at, bucket| {
-        let judged = gaps.judge(past, Moment::Wall(Millis(at)), (Some(bucket), true));
+        let judged = gaps.judge(past, Moment::Wall(Millis(at)), ANY, (Some(bucket), true));
         judged.missing == Some(Missing::NotKept)
     };
     let locked = || held(LONG_BEFORE, FROM);
@@ -82,7 +86,7 @@ fn a_holder_that_is_unknown_for_another_reason_is_also_lost() {
     gaps.add(Millis(100), Millis(200));
     let judge = |later| {
         let past = Past { missing: Some(Missing::Damaged), later, ..Past::default() };
-        gaps.judge(past, Moment::Wall(Millis(5_000)), (None, true))
+        gaps.judge(past, Moment::Wall(Millis(5_000)), ANY, (None, true))
     };
     let judged = judge(Some(Millis(50)));
     assert_eq!((judged.missing, judged.later), (Some(Missing::Damaged), Some(Millis(50))));
@@ -92,7 +96,7 @@ fn a_holder_that_is_unknown_for_another_reason_is_also_lost() {
     assert_eq!(judge(None).lost_until, None);
     // An allocation that followed the gap is still known.
     let past = Past { later: Some(Millis(300)), ..Past::default() };
-    let judged = gaps.judge(past, Moment::Wall(Millis(5_000)), (None, true));
+    let judged = gaps.judge(past, Moment::Wall(Millis(5_000)), ANY, (None, true));
     assert_eq!((judged.later, judged.is_later_sure), (Some(Millis(300)), true));
     assert_eq!((judged.missing, judged.lost_until), (Some(Missing::NotKept), Some(Millis(200))));
 }
@@ -103,9 +107,15 @@ fn gaps_are_bounded_and_the_oldest_are_merged() {
     for n in 0..300 {
         gaps.add(Millis(10 * n), Millis(10 * n + 1));
     }
+    let gap = |from, to| Gap {
+        from: Millis(from).into(),
+        to: Millis(to).into(),
+        buckets: None,
+        is_of_others: false,
+    };
     assert_eq!(gaps.0.len(), GAPS_MAX);
-    assert_eq!(gaps.0[0], Gap { from: 0, to: 2001, buckets: None, is_of_others: false });
-    assert_eq!(gaps.0[1], Gap { from: 2010, to: 2011, buckets: None, is_of_others: false });
+    assert_eq!(gaps.0[0], gap(0, 2001));
+    assert_eq!(gaps.0[1], gap(2010, 2011));
 }
 
 #[test]
@@ -126,16 +136,16 @@ fn gaps_are_read_from_their_text_and_merged_without_repetition() {
 fn gaps_of_buckets_that_came_from_another_node_concern_only_those() {
     let mut lost = Gaps::default();
     lost.add(Millis(100), Millis(200));
-    let received = Gaps::from(lost.of(&[3, 4]));
+    let received = Gaps::from(lost.of(&[3, 4], ANY));
     let is_missing = |gaps: &Gaps, bucket| {
-        let judged = gaps.judge(Past::default(), Moment::Wall(Millis(300)), (bucket, true));
+        let judged = gaps.judge(Past::default(), Moment::Wall(Millis(300)), ANY, (bucket, true));
         judged.missing == Some(Missing::NotKept)
     };
     assert!(is_missing(&received, Some(3)) && is_missing(&received, Some(4)));
     assert!(!is_missing(&received, Some(5)) && !is_missing(&received, None));
     assert!(is_missing(&lost, Some(5)));
-    assert_eq!(received.of(&[5]), [], "nothing is known of it");
-    let again = Gaps::from(received.of(&[4, 5]));
+    assert_eq!(received.of(&[5], ANY), [], "nothing is known of it");
+    let again = Gaps::from(received.of(&[4, 5], ANY));
     assert!(is_missing(&again, Some(4)) && !is_missing(&again, Some(5)));
     let mut both = received.clone();
     both.merge(&again);
@@ -153,8 +163,64 @@ fn a_gap_of_all_buckets_concerns_the_numbers_of_the_shard_and_those_it_owns() {
     let mut gaps = Gaps::default();
     gaps.add(Millis(100), Millis(200));
     for (is_here, missing) in [(true, Some(Missing::NotKept)), (false, None)] {
-        let judged = gaps.judge(Past::default(), Moment::Wall(Millis(150)), (Some(7), is_here));
+        let at = Moment::Wall(Millis(150));
+        let judged = gaps.judge(Past::default(), at, ANY, (Some(7), is_here));
         assert_eq!((judged.missing, judged.lost_until), (missing, Some(Millis(200))));
     }
-    assert!(!gaps.contain(Millis(100)) && gaps.contain(Millis(200)));
+    assert!(!gaps.contain(Millis(100), ANY) && gaps.contain(Millis(200), ANY));
+}
+
+const HOUR: u64 = 3_600_000;
+
+/// Returns the shard time `at`, recorded while the wall clock was an hour ahead or not, and the
+/// clocks.
+fn recorded(at: u64, boot: u64, is_ahead: bool) -> (Dated, Clocks) {
+    let ahead = if is_ahead { HOUR.cast_signed() } else { 0 };
+    let clocks = Clocks { boot, shard_offset: 0, wall_offset: ahead };
+    (Dated::new(Millis(at), Some(clocks)), clocks)
+}
+
+#[test]
+fn a_gap_moves_with_the_wall_clock_of_its_boot() {
+    let dating = |now| Dating { now, noted: &[] };
+    let [(from, wrong), (to, _)] = [FROM, FROM + 100].map(|at| recorded(at, 1, true));
+    let (_, right) = recorded(FROM, 1, false);
+    let mut gaps = Gaps::default();
+    gaps.add(from, to);
+    for (now, ahead) in [(wrong, HOUR), (right, 0)] {
+        assert!(gaps.contain(Millis(FROM + ahead + 50), dating(now)));
+        assert!(!gaps.contain(Millis(FROM + ahead + 150), dating(now)));
+        let sent = Gaps::from(gaps.of(&[3], dating(now)));
+        assert!(sent.contain(Millis(FROM + ahead + 50), ANY), "by the wall clock");
+    }
+    let text = gaps.to_text();
+    let read = Gaps::parse(&text);
+    assert_eq!(read, gaps, "{text}");
+    // An earlier version reads only the parts without clocks.
+    let plain: Vec<&str> = text.split(',').filter(|part| !part.contains('/')).collect();
+    let mut older = Gaps::parse(&plain.join(","));
+    assert_eq!(older.to_text(), plain.join(","));
+    older.merge(&read);
+    assert_eq!(older, gaps, "the clocks are known again");
+    let stored = serde_json::to_string(&gaps).unwrap();
+    assert_eq!(serde_json::from_str::<Gaps>(&stored).unwrap(), gaps, "{stored}");
+}
+
+/// The wall clock was right before the reboot, and was an hour behind after it, or it was an hour
+/// ahead before. How long the gap lasted is then unknown.
+#[test]
+fn a_gap_that_seems_to_end_before_it_begins_hides_all_visitors_whose_lockouts_are_over() {
+    let ((from, _), (to, now)) = (recorded(FROM, 1, true), recorded(FROM + 100, 2, false));
+    let mut gaps = Gaps::default();
+    gaps.add(from, to);
+    let is_missing = |past: Past, at: u64| {
+        let at = Moment::Wall(Millis(at));
+        let judged = gaps.judge(past, at, Dating { now, noted: &[] }, (None, true));
+        judged.missing == Some(Missing::NotKept)
+    };
+    let before = |locked_for| held(FROM + HOUR - 10, FROM + HOUR + locked_for);
+    assert!(is_missing(held(1, 2), FROM + 200), "by the clock of the second boot");
+    assert!(is_missing(before(50), FROM + HOUR + 60), "the lockout ended in the gap");
+    assert!(!is_missing(held(LONG_BEFORE - HOUR, FROM + 50), FROM + 40), "its lockout ran");
+    assert!(!is_missing(held(FROM + HOUR + 1, FROM + HOUR + 2), 2 * FROM + HOUR), "after the gap");
 }
