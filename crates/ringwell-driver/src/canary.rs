@@ -344,6 +344,8 @@ bugs! {
     OwnShardsBelieved "own-shards-believed";
     /// A node does not record that a new version of the map drops shards with their history.
     DroppedForgotten "dropped-forgotten";
+    /// A starting node assumes that no visitor holds an overflow number of its list of pools.
+    OverflowBelieved "overflow-believed";
 }
 
 impl Bug {

@@ -31,6 +31,7 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::rows::spec;
 use crate::store::{OverflowPeriods, read_lifetimes, write_lifetimes};
+use crate::withheld;
 
 /// A change that is about to be applied.
 struct Prepared {
@@ -237,7 +238,8 @@ async fn take_steps<P: Platform>(
     Ok(())
 }
 
-/// Records the numbers that become or cease to be overflow numbers, for later look-ups.
+/// Records the numbers that become or cease to be overflow numbers, for the next startup and for
+/// later look-ups.
 async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepared) {
     let numbers = |all: &[(PromoNumber, PoolId)]| -> Vec<PromoNumber> {
         all.iter().map(|(number, _)| *number).collect()
@@ -246,6 +248,9 @@ async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepar
     if begun.is_empty() && ended.is_empty() {
         return;
     }
+    // Must be durable before another node can hand out a number that ceases to be an overflow
+    // number.
+    withheld::record(platform, node, Arc::clone(&prepared.next)).await;
     let now = Millis(u64::try_from(platform.wall().as_millis()).unwrap_or(u64::MAX));
     let mut periods = node.overflow_periods(OverflowPeriods::clone);
     let (files, data, stores) = (platform.files(), node.config.data.clone(), node.answers_wait());

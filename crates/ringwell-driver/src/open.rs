@@ -18,6 +18,7 @@ mod ask;
 mod beginning;
 mod belongs;
 mod beside;
+mod doubted;
 mod dropped;
 mod fetch;
 mod follow;
@@ -287,6 +288,7 @@ pub fn begin<F: Files>(
     }
     let ahead = begun.shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
     let new = hold::New { buckets: new, at_least: earlier };
+    doubted::find(&mut begun, start, ahead, now)?;
     begun.facts.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
     hold_shards(&mut begun, directory, &doubtful, now);
     Ok(begun)

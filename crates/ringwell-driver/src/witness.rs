@@ -196,7 +196,9 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
         }
         for other in asked {
             match question(&platform, &node, &peers, other).await {
-                Some(doubts) if settle(&platform, &node, &peers, &doubts).await => {}
+                Some(doubts) if settle(&platform, &node, &peers, &doubts).await => {
+                    arrivals::withhold_overflow(&platform, &node, &peers, vec![other]).await;
+                }
                 Some(_) => {
                     ask_from = platform.moment() + TRY_AGAIN;
                     away.push(other);

@@ -39,6 +39,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::OwnShardsBelieved,
     Bug::FormerUntold,
     Bug::DroppedForgotten,
+    Bug::OverflowBelieved,
     Bug::LifetimesNotKept,
     Bug::TakenOverwritten,
     Bug::StopUnflushed,
