@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringwell_core::Millis;
+use ringwell_driver::node::Phase;
 use ringwell_driver::{Platform, moves, witness};
 use ringwell_engine::Outcome;
 
@@ -67,4 +68,53 @@ pub fn a_running_node_notices_that_a_newer_file_omits_it() {
 #[test]
 pub fn a_running_node_notices_that_a_newer_file_gives_its_shards_away() {
     gives_way("[0, 1, 2, 3]");
+}
+
+/// Node b starts with the older file. Node a has another address now, so only node a can reach the
+/// other. It tries this every second, and may first wait a second for a third node.
+#[test]
+fn a_node_that_reaches_no_other_at_its_start_waits_to_be_told_of_a_newer_file() {
+    for is_told in [true, false] {
+        let platform = Virtual::default();
+        let pair = Pair::with_newer(&platform, &alone("[0, 1]"));
+        platform.run(async {
+            let (a, b) = (&pair.a, &pair.b);
+            pair.b_to_a.set(Links::Gone);
+            b.node.enter(Phase::Starting);
+            let (at, node, peers) = (platform.clone(), Arc::clone(&a.node), a.peers.clone());
+            let tell_at = platform.moment() + Duration::from_millis(2_100);
+            platform.spawn(async move {
+                at.sleep_until(tell_at).await;
+                if is_told {
+                    moves::learn_from(&at, &node, &peers, 2).await.unwrap();
+                }
+            });
+            let start = platform.moment();
+            let away = witness::begin(&platform, &b.node, &b.peers).await;
+            assert_eq!(away, [0]);
+            assert!(platform.moment().since(start) < Duration::from_secs(3));
+            assert_eq!([pools(b, 2), pools(b, 3)].iter().all(Vec::is_empty), is_told);
+        });
+    }
+}
+
+/// The other node is reached as soon as it runs.
+#[test]
+fn a_node_that_reaches_another_at_its_start_does_not_wait() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, begun) = (&pair.a, platform.moment());
+        let took = || platform.moment().since(begun);
+        witness::begin(&platform, &a.node, &a.peers).await;
+        assert!(took() < Duration::from_millis(100), "{:?}", took());
+        pair.a_to_b.set(Links::Gone);
+        let (at, links) = (platform.clone(), pair.a_to_b.clone());
+        platform.spawn(async move {
+            at.sleep_until(at.moment() + Duration::from_secs(1)).await;
+            links.set(Links::Up);
+        });
+        assert_eq!(witness::begin(&platform, &a.node, &a.peers).await, [0; 0]);
+        assert!(took() < Duration::from_millis(1_500), "{:?}", took());
+    });
 }
