@@ -33,7 +33,7 @@ impl ServedOverflow {
     pub fn of(directory: &Directory, withheld: &[(PromoNumber, Millis)]) -> Self {
         let withheld: BTreeMap<u64, u64> =
             withheld.iter().map(|(number, until)| (number.to_code(), until.0)).collect();
-        let codes = overflow_numbers(directory).map(|number| number.to_code());
+        let codes = overflow_numbers(directory).map(PromoNumber::to_code);
         let mut numbers: Vec<u64> = codes.filter(|code| !withheld.contains_key(code)).collect();
         numbers.sort_unstable();
         numbers.dedup();
