@@ -24,6 +24,7 @@ pub use self::known::{known, known_apart};
 pub use self::shard::{take, when_there_is_room};
 use crate::arrivals;
 use crate::canary::{Bug, planted};
+use crate::kept::write_overflow;
 use crate::lifetimes;
 use crate::message::{Known, Step, StepResult};
 use crate::node::Node;
@@ -31,7 +32,6 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::rows::spec;
 use crate::store::{OverflowPeriods, read_lifetimes, write_lifetimes};
-use crate::withheld;
 
 /// A change that is about to be applied.
 struct Prepared {
@@ -250,7 +250,7 @@ async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepar
     }
     // Must be durable before another node can hand out a number that ceases to be an overflow
     // number.
-    withheld::record(platform, node, Arc::clone(&prepared.next)).await;
+    write_overflow(platform, node, Arc::clone(&prepared.next)).await;
     let now = Millis(u64::try_from(platform.wall().as_millis()).unwrap_or(u64::MAX));
     let mut periods = node.overflow_periods(OverflowPeriods::clone);
     let (files, data, stores) = (platform.files(), node.config.data.clone(), node.answers_wait());

@@ -15,11 +15,12 @@ use ringwell_engine::lockout;
 
 use crate::arrivals;
 use crate::change::{ChangeError, CollectedHolds, apply as apply_all, ask_known, held, until};
+use crate::kept::write_overflow;
 use crate::lists::LIST_SPREAD;
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
-use crate::withheld::{Withheld, ends, record, report, take_out};
+use crate::withheld::{Withheld, ends, report, take_out};
 
 /// Like [`change::apply`](crate::change::apply), but the pools get an overflow number that a visitor
 /// may hold only after the visitor's lockout, by [`go_on`]. `make` gets a state in which all pools
@@ -115,7 +116,7 @@ async fn take_effect<P: Platform>(
     let is_changed = ends(&node.withheld()) != ends(&withheld);
     node.set_withheld(withheld);
     if is_changed {
-        record(platform, node, next).await;
+        write_overflow(platform, node, next).await;
     }
     Ok(())
 }

@@ -174,7 +174,8 @@ impl Node {
     ) -> Self {
         let (owners, begun) = opened;
         let wire_limits = rows::limits(&config);
-        let (directory, withheld) = withheld::begin(directory, &begun);
+        let (directory, withheld) =
+            withheld::begin(directory, &begun.withheld, &begun.doubted_overflow);
         Self {
             config,
             directory: RwLock::new(Arc::new(directory)),

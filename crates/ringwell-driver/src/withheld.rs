@@ -5,14 +5,9 @@
 //! `arrivals/overflow.rs` about numbers that visitors of other nodes may hold.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::{Directory, Fault, RingPool};
-
-use crate::node::{Begun, Node};
-use crate::platform::Platform;
-use crate::store::ServedOverflow;
 
 /// An overflow number that its pools do not have yet.
 #[derive(Clone, Debug)]
@@ -45,10 +40,15 @@ pub(crate) fn take_out(
     Ok((directory.change(pools.collect(), &[])?, withheld))
 }
 
-/// Like [`take_out`], for the list that a process begins with.
-pub(crate) fn begin(directory: Directory, begun: &Begun) -> (Directory, Vec<Withheld>) {
+/// Like [`take_out`], for the list that a process begins with. If a number is in both `locked` and
+/// `doubted`, the later end counts.
+pub(crate) fn begin(
+    directory: Directory,
+    locked: &[(PromoNumber, Millis)],
+    doubted: &[(PromoNumber, Millis)],
+) -> (Directory, Vec<Withheld>) {
     let mut until = BTreeMap::<PromoNumber, Millis>::new();
-    for (number, end) in begun.withheld.iter().chain(&begun.doubted_overflow) {
+    for (number, end) in locked.iter().chain(doubted) {
         let last = until.entry(*number).or_insert(*end);
         *last = (*last).max(*end);
     }
@@ -60,24 +60,6 @@ pub(crate) fn begin(directory: Directory, begun: &Begun) -> (Directory, Vec<With
 /// Returns the numbers in `withheld` with their times.
 pub(crate) fn ends(withheld: &[Withheld]) -> Vec<(PromoNumber, Millis)> {
     withheld.iter().map(|it| (it.number, it.until)).collect()
-}
-
-/// Records the overflow numbers in `directory` and those that are withheld, for the next startup.
-pub(crate) async fn record<P: Platform>(platform: &P, node: &Node, directory: Arc<Directory>) {
-    if !node.begun.withholds_others || !node.answers_wait() {
-        return;
-    }
-    let (files, data, withheld) =
-        (platform.files(), node.config.data.clone(), ends(&node.withheld()));
-    let write = move || ServedOverflow::of(&directory, &withheld).write(&files, &data);
-    if let Some(Err(error)) = platform.offload(write).await {
-        tracing::warn!(
-            %error,
-            "the overflow numbers could not be recorded: if the directory's database is restored \
-             from an older copy and this server is restarted, a number that a visitor holds may be \
-             an overflow number"
-        );
-    }
 }
 
 /// Logs which overflow numbers are withheld now, and which are not withheld any more.

@@ -125,7 +125,7 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     // to another node, so the numbers of these buckets need no query.
     let mut unasked = moves::ask_owners(platform, node, peers).await;
     if !node.begun.is_first && !unasked.is_empty() && unasked.len() == node.others().len() {
-        unasked = moves::wait_to_be_told(platform, node, peers, unasked).await;
+        unasked = moves::wait_for_newer(platform, node, peers, unasked).await;
     }
     // A new data directory cannot be from before a move; see the warning below.
     if !unasked.is_empty() && !node.begun.is_first {

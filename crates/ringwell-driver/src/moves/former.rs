@@ -22,11 +22,11 @@ use crate::store::{KnownNode, read_nodes, write_nodes};
 /// The interval between two attempts.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The time within which each node that runs is told, if it can be reached at its former address.
-/// An attempt at another address may take [`PATIENCE`].
-const TOLD_WITHIN: Duration = Duration::from_millis(2_500);
+/// The time within which an announcement reaches each running node whose former address can be
+/// reached. An attempt at another address may take [`PATIENCE`].
+const ANNOUNCED_WITHIN: Duration = Duration::from_millis(2_500);
 
-/// The interval between two queries while a node waits to be told.
+/// The interval between two queries while a node waits for an announcement.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
 /// The maximum number of former addresses. The oldest ones are forgotten.
@@ -94,18 +94,18 @@ async fn go_on<P: Platform>(
 }
 
 /// Waits until another node answers or announces a newer cluster file, but at most for
-/// [`TOLD_WITHIN`]. Runs at the startup of a node whose cluster file may be outdated, if no other
+/// [`ANNOUNCED_WITHIN`]. Runs at the startup of a node whose cluster file may be outdated, if no other
 /// node in the file answers: a node with a newer file may run at an address that only that file
 /// contains. Such a node reaches this one by [`tell_former`]. Returns one shard of each node that
 /// did not answer.
-pub(crate) async fn wait_to_be_told<P: Platform>(
+pub(crate) async fn wait_for_newer<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
     peers: &Peers,
     mut away: Vec<u16>,
 ) -> Vec<u16> {
     let Some(own) = node.owners().map(|owners| owners.version()) else { return away };
-    let until = platform.moment() + TOLD_WITHIN;
+    let until = platform.moment() + ANNOUNCED_WITHIN;
     while platform.moment() < until && node.check_newest(own).is_ok() {
         platform.sleep_until(platform.moment() + ASK_EVERY).await;
         away = ask_owners(platform, node, peers).await;

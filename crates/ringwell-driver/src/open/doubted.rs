@@ -5,13 +5,14 @@
 //! another node. `arrivals/overflow.rs` then asks the other nodes.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
-use ringwell_config::Durability;
 use ringwell_core::{Millis, PromoNumber};
+use ringwell_directory::Directory;
 
-use super::{Begun, Start};
 use crate::arrivals;
 use crate::canary::{Bug, planted};
+use crate::node::Begun;
 use crate::store::{FileError, Files, ServedOverflow, overflow_numbers};
 
 /// Finds the overflow numbers that were not overflow numbers in the list that was served last from
@@ -21,21 +22,16 @@ use crate::store::{FileError, Files, ServedOverflow, overflow_numbers};
 /// # Errors
 /// [`FileError`]
 pub(super) fn find<F: Files>(
-    begun: &mut Begun<F>,
-    start: &Start<'_, F>,
+    facts: &mut Begun,
+    (files, data): (&F, &Path),
+    directory: &Directory,
     ahead: Option<Millis>,
     now: Millis,
 ) -> Result<(), FileError> {
-    let Start { files, settings, directory, .. } = *start;
-    if start.member.is_none() || !start.withholds {
+    if !facts.withholds_others {
         return Ok(());
     }
-    let facts = &mut begun.facts;
-    facts.withholds_others = true;
-    if settings.durability == Durability::Memory {
-        return Ok(());
-    }
-    let recorded = ServedOverflow::read(files, &settings.data)?;
+    let recorded = ServedOverflow::read(files, data)?;
     if let Some(mut served) = recorded.clone().filter(|_| !planted(Bug::OverflowBelieved)) {
         served.lengthen(ahead.unwrap_or_default());
         let otherwise = arrivals::unknown_until(facts.lifetimes, now);
@@ -48,7 +44,7 @@ pub(super) fn find<F: Files>(
     let withheld = [&facts.withheld[..], &facts.doubted_overflow].concat();
     let next = ServedOverflow::of(directory, &withheld);
     if recorded.as_ref() != Some(&next)
-        && let Err(error) = next.write(files, &settings.data)
+        && let Err(error) = next.write(files, data)
     {
         if !error.is_full() {
             return Err(error);

@@ -73,8 +73,8 @@ pub fn a_running_node_notices_that_a_newer_file_gives_its_shards_away() {
 /// Node b starts with the older file. Node a has another address now, so only node a can reach the
 /// other. It tries this every second, and may first wait a second for a third node.
 #[test]
-fn a_node_that_reaches_no_other_at_its_start_waits_to_be_told_of_a_newer_file() {
-    for is_told in [true, false] {
+fn a_node_that_reaches_no_other_at_its_start_waits_for_a_newer_file() {
+    for is_reached in [true, false] {
         let platform = Virtual::default();
         let pair = Pair::with_newer(&platform, &alone("[0, 1]"));
         platform.run(async {
@@ -82,10 +82,10 @@ fn a_node_that_reaches_no_other_at_its_start_waits_to_be_told_of_a_newer_file() 
             pair.b_to_a.set(Links::Gone);
             b.node.enter(Phase::Starting);
             let (at, node, peers) = (platform.clone(), Arc::clone(&a.node), a.peers.clone());
-            let tell_at = platform.moment() + Duration::from_millis(2_100);
+            let from = platform.moment() + Duration::from_millis(2_100);
             platform.spawn(async move {
-                at.sleep_until(tell_at).await;
-                if is_told {
+                at.sleep_until(from).await;
+                if is_reached {
                     moves::learn_from(&at, &node, &peers, 2).await.unwrap();
                 }
             });
@@ -93,7 +93,7 @@ fn a_node_that_reaches_no_other_at_its_start_waits_to_be_told_of_a_newer_file() 
             let away = witness::begin(&platform, &b.node, &b.peers).await;
             assert_eq!(away, [0]);
             assert!(platform.moment().since(start) < Duration::from_secs(3));
-            assert_eq!([pools(b, 2), pools(b, 3)].iter().all(Vec::is_empty), is_told);
+            assert_eq!([pools(b, 2), pools(b, 3)].iter().all(Vec::is_empty), is_reached);
         });
     }
 }
