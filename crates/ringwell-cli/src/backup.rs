@@ -47,12 +47,13 @@ pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", data_files::CALLS];
 /// Small files of a data directory that are copied if they exist. The reports of calls that are not
 /// in the call log yet are copied before the call log, so that each report is in at least one of
 /// the two copies.
-const SMALL: [&str; 8] = [
+const SMALL: [&str; 9] = [
     data_files::WAITING,
     data_files::UNREAD,
     "cluster-map.json",
     "gaps.json",
     "lifetimes.json",
+    "overflow-numbers.json",
     "overflow-periods.json",
     "site-secret",
     "webhook-time",

@@ -8,6 +8,7 @@
 //! that change nodes".
 
 mod locked;
+mod overflow;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,6 +29,7 @@ use crate::queue::Peers;
 use crate::store::ServedMap;
 
 pub use locked::{Locked, Wanted, locked};
+pub(crate) use overflow::withhold_overflow;
 
 pub use crate::lists::LIST_SPREAD;
 
@@ -334,7 +336,8 @@ pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
 /// Runs at startup, before any number is handed out. Holds the pools of each bucket whose list of
 /// pools differs from the list last served from this data directory. Such pools may have received
 /// numbers from pools of other nodes. If nothing has been served from this data directory yet,
-/// unreachable nodes cause no hold, because they may not have started yet.
+/// unreachable nodes cause no hold, because they may not have started yet. Then withholds overflow
+/// numbers.
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     if node.others().is_empty() || planted(Bug::ListsForgotten) {
         return;
@@ -353,10 +356,10 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
         return;
     }
     let rule = Rule { nodes: node.others(), counts_silent: has_served, are_doubted: has_served };
-    if hold_pools(platform, node, peers, &pools, rule).await.is_none() {
-        return;
+    if hold_pools(platform, node, peers, &pools, rule).await.is_some() {
+        hold_on_all_shards(node, peers).await;
     }
-    hold_on_all_shards(node, peers).await;
+    withhold_overflow(platform, node, peers, node.others()).await;
 }
 
 /// Makes all shards of this node apply the node's bucket holds.

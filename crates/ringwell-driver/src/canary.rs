@@ -348,6 +348,8 @@ bugs! {
     DroppedForgotten "dropped-forgotten";
     /// A node that knows of a newer version of the cluster file than its own still names visitors.
     OlderFileNames "older-file-names";
+    /// A starting node assumes that no visitor holds an overflow number of its list of pools.
+    OverflowBelieved "overflow-believed";
 }
 
 impl Bug {

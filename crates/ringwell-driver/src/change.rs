@@ -24,6 +24,7 @@ pub use self::known::{known, known_apart};
 pub use self::shard::{take, when_there_is_room};
 use crate::arrivals;
 use crate::canary::{Bug, planted};
+use crate::kept::write_overflow;
 use crate::lifetimes;
 use crate::message::{Known, Step, StepResult};
 use crate::node::Node;
@@ -237,7 +238,8 @@ async fn take_steps<P: Platform>(
     Ok(())
 }
 
-/// Records the numbers that become or cease to be overflow numbers, for later look-ups.
+/// Records the numbers that become or cease to be overflow numbers, for the next startup and for
+/// later look-ups.
 async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepared) {
     let numbers = |all: &[(PromoNumber, PoolId)]| -> Vec<PromoNumber> {
         all.iter().map(|(number, _)| *number).collect()
@@ -246,6 +248,9 @@ async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepar
     if begun.is_empty() && ended.is_empty() {
         return;
     }
+    // Must be durable before another node can hand out a number that ceases to be an overflow
+    // number.
+    write_overflow(platform, node, Arc::clone(&prepared.next)).await;
     let now = node.dated(platform);
     let mut periods = node.overflow_periods(OverflowPeriods::clone);
     let (files, data, stores) = (platform.files(), node.config.data.clone(), node.answers_wait());

@@ -15,11 +15,12 @@ use ringwell_engine::lockout;
 
 use crate::arrivals;
 use crate::change::{ChangeError, CollectedHolds, apply as apply_all, ask_known, held, until};
+use crate::kept::write_overflow;
 use crate::lists::LIST_SPREAD;
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
-use crate::withheld::{Withheld, report, take_out};
+use crate::withheld::{Withheld, ends, report, take_out};
 
 /// Like [`change::apply`](crate::change::apply), but the pools get an overflow number that a visitor
 /// may hold only after the visitor's lockout, by [`go_on`]. `make` gets a state in which all pools
@@ -83,9 +84,41 @@ async fn step<P: Platform>(
     let locked = locked(node, peers, &before, (&new, &waiting)).await?;
     let taken = platform.offload(move || take_out(next, &locked)).await;
     let (next, withheld) = taken.ok_or(ChangeError::Stopping)?.map_err(ChangeError::Rules)?;
-    apply_all(platform, node, peers, move |_| Ok(next)).await?;
-    node.set_withheld(withheld);
+    take_effect(platform, node, peers, (next, withheld)).await?;
     Ok(is_in_rotation)
+}
+
+/// Withholds exactly the overflow numbers in `until`, each until the given time.
+///
+/// # Errors
+/// [`ChangeError`]
+pub(crate) async fn withhold<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    until: Vec<(PromoNumber, Millis)>,
+) -> Result<(), ChangeError> {
+    let (before, waiting) = (node.directory(), node.withheld());
+    let pools: Vec<RingPool> = waiting.into_iter().flat_map(|it| it.pools).collect();
+    let make = move || take_out(before.change(pools, &[])?, &until);
+    let taken = platform.offload(make).await.ok_or(ChangeError::Stopping)?;
+    take_effect(platform, node, peers, taken.map_err(ChangeError::Rules)?).await
+}
+
+/// Applies a list without the overflow numbers in `withheld`, and records these.
+async fn take_effect<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    (next, withheld): (Directory, Vec<Withheld>),
+) -> Result<(), ChangeError> {
+    let next = apply_all(platform, node, peers, move |_| Ok(next)).await?;
+    let is_changed = ends(&node.withheld()) != ends(&withheld);
+    node.set_withheld(withheld);
+    if is_changed {
+        write_overflow(platform, node, next).await;
+    }
+    Ok(())
 }
 
 /// Returns the shard time.

@@ -1,10 +1,13 @@
-//! Records the buckets that this node serves, and the gaps in its history.
+//! Records the buckets and overflow numbers that this node serves, and the gaps in its history.
 
-use ringwell_directory::Owners;
+use std::sync::Arc;
+
+use ringwell_directory::{Directory, Owners};
 
 use crate::node::Node;
 use crate::platform::Platform;
-use crate::store::{FileError, Files, Gaps, Leaving, ServedMap};
+use crate::store::{FileError, Files, Gaps, Leaving, ServedMap, ServedOverflow};
+use crate::withheld::ends;
 
 /// Reads the record from [`write_served`]; `None` if there is none.
 ///
@@ -62,4 +65,26 @@ pub(crate) async fn write_gaps<P: Platform>(
     });
     let written = written.await;
     written.ok_or("the server is stopping")?.map_err(|error| error.to_string())
+}
+
+/// Records the overflow numbers in `directory` and those that are withheld, for the next startup.
+pub(crate) async fn write_overflow<P: Platform>(
+    platform: &P,
+    node: &Node,
+    directory: Arc<Directory>,
+) {
+    if !node.begun.withholds_others || !node.answers_wait() {
+        return;
+    }
+    let (files, data, withheld) =
+        (platform.files(), node.config.data.clone(), ends(&node.withheld()));
+    let write = move || ServedOverflow::of(&directory, &withheld).write(&files, &data);
+    if let Some(Err(error)) = platform.offload(write).await {
+        tracing::warn!(
+            %error,
+            "the overflow numbers could not be recorded: if the directory's database is restored \
+             from an older copy and this server is restarted, a number that a visitor holds may be \
+             an overflow number"
+        );
+    }
 }

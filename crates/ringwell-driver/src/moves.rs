@@ -20,6 +20,7 @@ mod versions;
 
 pub use self::error::MoveError;
 pub use self::former::tell_former;
+pub(crate) use self::former::wait_for_newer;
 pub use self::give::Given;
 pub use self::give::{abort, give, resume};
 pub(crate) use self::learn::ask_owners;

@@ -63,6 +63,11 @@ pub struct Begun {
     pub overflow_periods: OverflowPeriods,
     /// The overflow numbers that visitors may hold until the given times.
     pub withheld: Vec<(PromoNumber, Millis)>,
+    /// Whether this node withholds overflow numbers that visitors of other nodes may hold.
+    pub withholds_others: bool,
+    /// The overflow numbers that were not overflow numbers in the list served last, so that
+    /// visitors of other nodes may hold them until the given times.
+    pub doubted_overflow: Vec<(PromoNumber, Millis)>,
     /// The clock readings that are recorded in the journals of all shards.
     pub noted: Vec<Noted>,
     /// The digests of the lists of pools that are now served.
@@ -172,7 +177,8 @@ impl Node {
     ) -> Self {
         let (owners, begun) = opened;
         let wire_limits = rows::limits(&config);
-        let (directory, withheld) = withheld::begin(directory, &begun.withheld);
+        let (directory, withheld) =
+            withheld::begin(directory, &begun.withheld, &begun.doubted_overflow);
         Self {
             config,
             directory: RwLock::new(Arc::new(directory)),

@@ -18,6 +18,7 @@ mod ask;
 mod beginning;
 mod belongs;
 mod beside;
+mod doubted;
 mod dropped;
 mod fetch;
 mod follow;
@@ -290,15 +291,17 @@ pub fn begin<F: Files>(
         abandoned,
         boot,
         withheld,
+        withholds_others: start.withholds && start.member.is_some(),
         unknown_until: if is_new { arrivals::unknown_until(lifetimes, now) } else { Millis::ZERO },
         ..node::Begun::default()
     };
+    let ahead = shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
     let mut begun = Begun { shards, clocks, facts, copied, held: Vec::new() };
     if has_files {
         begun.facts.recorded_until = recorded_until;
         begun.note(start, journals, &missing)?;
+        doubted::find(&mut begun.facts, (files, &settings.data), directory, ahead, now)?;
     }
-    let ahead = begun.shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
     let new = hold::New { buckets: new, at_least: earlier };
     begun.facts.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
     hold_shards(&mut begun, directory, &doubtful, now);

@@ -1,7 +1,10 @@
 //! Overflow numbers that pools do not have yet, because a visitor may still hold them.
 //!
-//! `in_part.rs` decides which numbers these are while the node serves, and
-//! `open/agree.rs` at startup.
+//! `in_part.rs` decides which numbers these are while the node serves. At startup, `open/agree.rs`
+//! decides about numbers that visitors of this node may hold, and `open/doubted.rs` and
+//! `arrivals/overflow.rs` about numbers that visitors of other nodes may hold.
+
+use std::collections::BTreeMap;
 
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::{Directory, Fault, RingPool};
@@ -37,13 +40,26 @@ pub(crate) fn take_out(
     Ok((directory.change(pools.collect(), &[])?, withheld))
 }
 
-/// Like [`take_out`], for the list that a process begins with.
+/// Like [`take_out`], for the list that a process begins with. If a number is in both `locked` and
+/// `doubted`, the later end counts.
 pub(crate) fn begin(
     directory: Directory,
-    until: &[(PromoNumber, Millis)],
+    locked: &[(PromoNumber, Millis)],
+    doubted: &[(PromoNumber, Millis)],
 ) -> (Directory, Vec<Withheld>) {
+    let mut until = BTreeMap::<PromoNumber, Millis>::new();
+    for (number, end) in locked.iter().chain(doubted) {
+        let last = until.entry(*number).or_insert(*end);
+        *last = (*last).max(*end);
+    }
+    let until: Vec<_> = until.into_iter().collect();
     #[expect(clippy::expect_used, reason = "without an overflow number, a pool breaks no rule")]
-    take_out(directory, until).expect("a valid list")
+    take_out(directory, &until).expect("a valid list")
+}
+
+/// Returns the numbers in `withheld` with their times.
+pub(crate) fn ends(withheld: &[Withheld]) -> Vec<(PromoNumber, Millis)> {
+    withheld.iter().map(|it| (it.number, it.until)).collect()
 }
 
 /// Logs which overflow numbers are withheld now, and which are not withheld any more.

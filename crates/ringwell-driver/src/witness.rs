@@ -123,7 +123,10 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     }
     // The owners of buckets are requested first. This node must not serve buckets that have moved
     // to another node, so the numbers of these buckets need no query.
-    let unasked = moves::ask_owners(platform, node, peers).await;
+    let mut unasked = moves::ask_owners(platform, node, peers).await;
+    if !node.begun.is_first && !unasked.is_empty() && unasked.len() == node.others().len() {
+        unasked = moves::wait_for_newer(platform, node, peers, unasked).await;
+    }
     // A new data directory cannot be from before a move; see the warning below.
     if !unasked.is_empty() && !node.begun.is_first {
         tracing::warn!(
@@ -196,7 +199,9 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
         }
         for other in asked {
             match question(&platform, &node, &peers, other).await {
-                Some(doubts) if settle(&platform, &node, &peers, &doubts).await => {}
+                Some(doubts) if settle(&platform, &node, &peers, &doubts).await => {
+                    arrivals::withhold_overflow(&platform, &node, &peers, vec![other]).await;
+                }
                 Some(_) => {
                     ask_from = platform.moment() + TRY_AGAIN;
                     away.push(other);

@@ -40,6 +40,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::OwnShardsBelieved,
     Bug::FormerUntold,
     Bug::DroppedForgotten,
+    Bug::OverflowBelieved,
     Bug::LifetimesNotKept,
     Bug::TakenOverwritten,
     Bug::StopUnflushed,

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringwell_config::ClusterNode;
-use ringwell_core::Millis;
 use ringwell_directory::Owners;
 
-use super::learn::{PATIENCE, learn};
+use super::learn::{PATIENCE, ask_owners, learn};
 use super::payload::OwnersCopy;
 use crate::canary::{Bug, planted};
 use crate::membership::{Membership, Neighbour};
@@ -23,12 +22,23 @@ use crate::store::{KnownNode, read_nodes, write_nodes};
 /// The interval between two attempts.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// The time within which an announcement reaches each running node whose former address can be
+/// reached. An attempt at another address may take [`PATIENCE`].
+const ANNOUNCED_WITHIN: Duration = Duration::from_millis(2_500);
+
+/// The interval between two queries while a node waits for an announcement.
+const ASK_EVERY: Duration = Duration::from_millis(250);
+
+/// The maximum number of former addresses. The oldest ones are forgotten.
+const FORMER_MAX: usize = 64;
+
 /// A node of the previous cluster file, and the connection to its former address.
 type Former<P> = (KnownNode, <P as Platform>::Net);
 
 /// Announces this node's cluster file to each node of the previous one that the new one omits or
 /// that has another address there. `net` creates a connection. If a node does not answer, the
-/// attempt is repeated until the longest lifetime has passed. Runs before this node serves.
+/// attempt is repeated for as long as this node runs, because the node may be started at any time.
+/// Runs before this node serves.
 pub async fn tell_former<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -41,7 +51,7 @@ pub async fn tell_former<P: Platform>(
         Vec::new()
     });
     let known = known.into_iter().filter(|known| is_former(membership, known));
-    let known = known.filter(|_| !planted(Bug::FormerUntold));
+    let known = known.filter(|_| !planted(Bug::FormerUntold)).take(FORMER_MAX);
     let former = known.filter_map(|known| {
         let link = known.link.parse().ok()?;
         let shard = known.shards.first().copied()?;
@@ -54,9 +64,10 @@ pub async fn tell_former<P: Platform>(
         tracing::warn!(
             ?nodes,
             "the cluster file no longer contains these nodes, or gives them other addresses, and \
-             they do not answer at their former addresses. This is normal if they were stopped. If \
-             they still run with an older cluster file, stop them at once: they may hand out the \
-             same numbers as other nodes"
+             they do not answer at their former addresses. This is normal if they were stopped; \
+             this node then keeps trying to reach them, in case they are started with an older \
+             cluster file. If they still run with an older cluster file, stop them at once: they \
+             may hand out the same numbers as other nodes"
         );
     }
     record(platform, node, &left).await;
@@ -72,13 +83,37 @@ async fn go_on<P: Platform>(
     peers: &Peers,
     mut left: Vec<Former<P>>,
 ) {
-    let longest = node.lifetimes().longest(Millis::ZERO);
-    let until = platform.moment() + Duration::from_millis(longest.0);
-    while !left.is_empty() && platform.moment() < until {
+    while !left.is_empty() {
         platform.sleep_until(platform.moment() + EVERY).await;
+        let before = left.len();
         left = announce_to_all(platform, node, peers, left).await;
+        if left.len() < before {
+            record(platform, node, &left).await;
+        }
     }
-    record(platform, node, &[]).await;
+}
+
+/// Waits until another node answers or announces a newer cluster file, but at most for
+/// [`ANNOUNCED_WITHIN`]. Runs at the startup of a node whose cluster file may be outdated, if no other
+/// node in the file answers: a node with a newer file may run at an address that only that file
+/// contains. Such a node reaches this one by [`tell_former`]. Returns one shard of each node that
+/// did not answer.
+pub(crate) async fn wait_for_newer<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    peers: &Peers,
+    mut away: Vec<u16>,
+) -> Vec<u16> {
+    let Some(own) = node.owners().map(|owners| owners.version()) else { return away };
+    let until = platform.moment() + ANNOUNCED_WITHIN;
+    while platform.moment() < until && node.check_newest(own).is_ok() {
+        platform.sleep_until(platform.moment() + ASK_EVERY).await;
+        away = ask_owners(platform, node, peers).await;
+        if away.len() < node.others().len() {
+            break;
+        }
+    }
+    away
 }
 
 /// Whether `known` may run at an address that is not in this node's cluster file.

@@ -11,6 +11,7 @@
 //! DATA/identity.json                        the name of this data directory
 //! DATA/peers.json                           what was seen of other nodes' journals
 //! DATA/lifetimes.json                       the longest lifetimes of the lists of pools
+//! DATA/overflow-numbers.json                the overflow numbers served, of a node of a cluster
 //! DATA/gaps.json                            when answered allocations may be missing
 //! DATA/RESTORED                             this is a copy: the next start holds all pools
 //! DATA/.restoring                           a restore is not complete: no server starts
@@ -43,6 +44,7 @@ mod read_error;
 mod seen;
 mod segments;
 mod served;
+mod served_overflow;
 mod shard;
 mod snapshots;
 mod spares;
@@ -78,6 +80,8 @@ pub use ringwell_journal::Recovered;
 pub use seen::SeenJournals;
 pub use segments::{SegmentFiles, journal_found, segment_path};
 pub use served::{Leaving, ServedMap, read_lifetimes, write_lifetimes};
+pub use served_overflow::ServedOverflow;
+pub(crate) use served_overflow::overflow_numbers;
 pub use shard::{OpenError, ShardStore};
 pub use snapshots::{
     SnapshotFile, SnapshotRef, SnapshotSource, list as list_snapshots, read as read_snapshot,

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use super::files::{Access, FileError, Files, numbered};
-use super::{Gaps, Identity, SeenJournals, ServedMap, read_lifetimes, unflushed};
+use super::{Gaps, Identity, SeenJournals, ServedMap, ServedOverflow, read_lifetimes, unflushed};
 
 /// Returns an error for each file in `data` that keeps a server from starting.
 pub fn unreadable_files(files: &impl Files, data: &Path) -> Vec<FileError> {
@@ -16,6 +16,7 @@ pub fn unreadable_files(files: &impl Files, data: &Path) -> Vec<FileError> {
         read_lifetimes(files, data).err(),
         ServedMap::read(files, data).err(),
         SeenJournals::read(files, data).err(),
+        ServedOverflow::read(files, data).err(),
     ];
     read.into_iter().flatten().chain(unusable_spares(files, data)).collect()
 }

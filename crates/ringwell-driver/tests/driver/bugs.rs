@@ -7,10 +7,10 @@ use ringwell_driver::canary::plant;
 
 use crate::{
     appends, arrivals, changes, clocks, conflict, disk, holder, journals, link, moves,
-    moves_agreed, moves_back, newer, open, snapshots, witness,
+    moves_agreed, moves_back, newer, open, snapshots, withheld, witness,
 };
 
-const FOUND_BY: [(Bug, fn()); 42] = [
+const FOUND_BY: [(Bug, fn()); 43] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -121,6 +121,10 @@ const FOUND_BY: [(Bug, fn()); 42] = [
     (
         Bug::DroppedForgotten,
         open::a_cluster_file_without_a_shard_leaves_a_gap_in_the_history,
+    ),
+    (
+        Bug::OverflowBelieved,
+        withheld::an_overflow_number_that_was_not_served_as_one_is_in_doubt_also_after_a_restart,
     ),
 ];
 

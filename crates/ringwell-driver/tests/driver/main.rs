@@ -35,4 +35,5 @@ mod snapshots;
 mod support;
 mod unknown;
 mod unseen;
+mod withheld;
 mod witness;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ringwell_core::Millis;
 use ringwell_driver::holder::{HolderError, holder};
+use ringwell_driver::node::Phase;
 use ringwell_driver::{Platform, moves, witness};
 use ringwell_engine::Outcome;
 
@@ -88,5 +89,54 @@ pub fn a_node_with_an_older_file_names_no_visitor() {
         let HolderError::Unanswered(reason) = holder(b).await.unwrap_err() else { panic!() };
         assert!(reason.contains("version 2"), "{reason}");
         assert!(holder(a).await.unwrap().past.held.is_some());
+    });
+}
+
+/// Node b starts with the older file. Node a has another address now, so only node a can reach the
+/// other. It tries this every second, and may first wait a second for a third node.
+#[test]
+fn a_node_that_reaches_no_other_at_its_start_waits_for_a_newer_file() {
+    for is_reached in [true, false] {
+        let platform = Virtual::default();
+        let pair = Pair::with_newer(&platform, &alone("[0, 1]"));
+        platform.run(async {
+            let (a, b) = (&pair.a, &pair.b);
+            pair.b_to_a.set(Links::Gone);
+            b.node.enter(Phase::Starting);
+            let (at, node, peers) = (platform.clone(), Arc::clone(&a.node), a.peers.clone());
+            let from = platform.moment() + Duration::from_millis(2_100);
+            platform.spawn(async move {
+                at.sleep_until(from).await;
+                if is_reached {
+                    moves::learn_from(&at, &node, &peers, 2).await.unwrap();
+                }
+            });
+            let start = platform.moment();
+            let away = witness::begin(&platform, &b.node, &b.peers).await;
+            assert_eq!(away, [0]);
+            assert!(platform.moment().since(start) < Duration::from_secs(3));
+            assert_eq!([pools(b, 2), pools(b, 3)].iter().all(Vec::is_empty), is_reached);
+        });
+    }
+}
+
+/// The other node is reached as soon as it runs.
+#[test]
+fn a_node_that_reaches_another_at_its_start_does_not_wait() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, begun) = (&pair.a, platform.moment());
+        let took = || platform.moment().since(begun);
+        witness::begin(&platform, &a.node, &a.peers).await;
+        assert!(took() < Duration::from_millis(100), "{:?}", took());
+        pair.a_to_b.set(Links::Gone);
+        let (at, links) = (platform.clone(), pair.a_to_b.clone());
+        platform.spawn(async move {
+            at.sleep_until(at.moment() + Duration::from_secs(1)).await;
+            links.set(Links::Up);
+        });
+        assert_eq!(witness::begin(&platform, &a.node, &a.peers).await, [0; 0]);
+        assert!(took() < Duration::from_millis(1_500), "{:?}", took());
     });
 }

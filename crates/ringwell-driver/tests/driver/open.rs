@@ -76,7 +76,7 @@ impl Data {
             noted_gaps: &Gaps::default(),
             last_owner,
             member,
-            withholds: false,
+            withholds: member.is_some(),
             only: None,
         };
         open::begin(reads.collect(), &start)

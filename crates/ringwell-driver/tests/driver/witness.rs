@@ -59,8 +59,12 @@ fn node_with(
     let directory = Directory::new(1, demo_pools(pools, 20, LIFETIME).unwrap(), 2).unwrap();
     let owners = cluster.map().owners();
     let directory = directory.placed(owners.placement());
-    let begun =
-        Begun { identity: found.0.to_owned(), journals: vec![(own, found.1)], ..Begun::default() };
+    let begun = Begun {
+        identity: found.0.to_owned(),
+        is_first: found.1 == 1,
+        journals: vec![(own, found.1)],
+        ..Begun::default()
+    };
     let config = Config::new(data.into(), 1);
     let opened = (Some(owners), begun);
     let node = Node::new(config, directory, &[own], Some(membership), opened);

@@ -1,0 +1,89 @@
+//! Withholds overflow numbers that visitors of other nodes may hold.
+//!
+//! The list of pools may have gone back to an older state, in which a number that another node has
+//! handed out is an overflow number again. If this node was stopped meanwhile, it knows nothing of
+//! the number's time in rotation. Source: docs/spec/allocation.md, "Changes while the shard
+//! serves".
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+
+use super::{ask_others, now, unknown_until};
+use crate::change::ChangeError;
+use crate::in_part;
+use crate::node::Node;
+use crate::platform::Platform;
+use crate::queue::Peers;
+use crate::store::overflow_numbers;
+use crate::withheld::{ends, report};
+
+/// Asks the nodes of the shards in `nodes` about all overflow numbers, and withholds those that one
+/// of these nodes has in rotation or locked. If all other nodes answer, numbers that were withheld
+/// only because the list has changed are withheld no longer than the answers require.
+pub(crate) async fn withhold_overflow<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    nodes: Vec<u16>,
+) {
+    if !node.begun.withholds_others {
+        return;
+    }
+    let _one = node.changes.lock().await;
+    if let Err(error) = withhold(platform, node, peers, nodes).await {
+        tracing::error!(
+            %error,
+            "overflow numbers that visitors of other nodes may hold could not be withheld"
+        );
+    }
+}
+
+async fn withhold<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    mut nodes: Vec<u16>,
+) -> Result<(), ChangeError> {
+    let waiting = node.withheld();
+    let doubted: BTreeSet<_> =
+        node.begun.doubted_overflow.iter().map(|(number, _)| *number).collect();
+    let own: BTreeMap<_, _> = node.begun.withheld.iter().copied().collect();
+    let mut until: BTreeMap<PromoNumber, Millis> = ends(&waiting).into_iter().collect();
+    let directory = node.directory();
+    let numbers: BTreeSet<_> = overflow_numbers(&directory).chain(until.keys().copied()).collect();
+    let one = |number| NumberRange::new(number, 1).map(|one| (PoolId(0), vec![one]));
+    let asked: Vec<_> = numbers.into_iter().filter_map(one).collect();
+    let answers = ask_others(platform, &mut nodes, peers, &asked, false).await;
+    let is_complete = nodes.len() == node.others().len();
+    let first = node.shards().next().ok_or(ChangeError::Stopping)?;
+    let now = now(peers, first).await.ok_or(ChangeError::Stopping)?;
+    let longest = unknown_until(node.lifetimes(), now);
+    for (number, answer) in asked.iter().map(|(_, one)| one[0].first()).zip(answers) {
+        // Adds a millisecond, because shard times are rounded down.
+        let elsewhere = answer.left.map_or(longest, |left| now + left + Millis(left.0.min(1)));
+        // A node that holds pools may have lost lockouts of any number. That matters only for
+        // numbers that are in doubt here.
+        let is_taken = answer.left.is_none() || !answer.allocated_at.is_empty();
+        let known = until.get(&number).copied();
+        let next = match known {
+            Some(_) if doubted.contains(&number) && is_complete => {
+                own.get(&number).copied().max(Some(elsewhere)).filter(|next| *next > now)
+            }
+            Some(known) if doubted.contains(&number) => Some(known.max(elsewhere)),
+            known => known.max(Some(elsewhere).filter(|_| is_taken)),
+        };
+        match next {
+            Some(next) => until.insert(number, next),
+            None => until.remove(&number),
+        };
+    }
+    let until: Vec<_> = until.into_iter().collect();
+    if until != ends(&waiting) {
+        in_part::withhold(platform, node, peers, until).await?;
+    }
+    let is_certain = |number| !doubted.contains(&number);
+    let before: Vec<_> = waiting.into_iter().filter(|it| is_certain(it.number)).collect();
+    report(&before, &node.withheld(), now);
+    Ok(())
+}
