@@ -202,6 +202,7 @@ fn hold(copy: &Path) -> String {
     let longest = read_lifetimes(&OsFiles, copy).ok().flatten().map(|them| them.longest(now));
     match longest.filter(|longest| *longest > Millis::ZERO) {
         Some(Millis(longest)) => {
+            let Millis(longest) = lifetime(Millis(longest));
             let longest = humantime::format_duration(Duration::from_millis(longest));
             format!("for {longest}, the longest lifetime of the copy's ring pools")
         }

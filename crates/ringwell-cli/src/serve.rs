@@ -76,9 +76,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Err(code) => return Ok(code),
         };
     check_engine(&config)?;
-    if args.restored && config.durability == Durability::Memory {
-        bail!(RESTORED_IN_MEMORY);
-    }
+    check_restored(args.restored, &config)?;
     database_lock::refuse_one_file(&config)?;
     let place = args.cluster.as_deref().zip(args.node.as_deref());
     let member = match place.map(|(cluster, node)| join(cluster, node)).transpose() {
@@ -250,6 +248,14 @@ fn reload_calls(running: Option<&Arc<Running>>, config: &Config) -> Result<(), F
             "[calls] was added to or removed from the configuration: restart the server to apply \
             the change"
         ),
+    }
+    Ok(())
+}
+
+/// Checks that the server can hold its pools if its data was restored.
+fn check_restored(is_restored: bool, config: &Config) -> anyhow::Result<()> {
+    if is_restored && config.durability == Durability::Memory {
+        bail!(RESTORED_IN_MEMORY);
     }
     Ok(())
 }

@@ -271,11 +271,7 @@ pub fn begin<F: Files>(
     // for their own lifetimes, which may be longer than all lifetimes known now.
     new.extend(doubtful.iter().flat_map(|shard| placement.buckets_of(*shard)));
     let journals = reads.iter().filter_map(Read::written).collect();
-    let started = Dated::new(now, Some(clocks));
-    let mut missing = missing(&reads, copied, (recorded_until, started), dating);
-    if let Some(buckets) = dropped {
-        missing.add_of_others(started, buckets);
-    }
+    let missing = missing(&reads, copied, (recorded_until, now), dating, dropped);
     let opened = reads.into_iter().filter(|read| start.only.is_none_or(|it| it == read.shard));
     let shards = opened.map(|read| open(read, now)).collect::<Result<Vec<_>, _>>()?;
     let is_new = member.is_some() && !new.is_empty();
@@ -375,14 +371,17 @@ fn unsettled(
     of_map.map(|it| (it.stale.clone(), it.abandoned.clone())).unwrap_or_default()
 }
 
-/// Returns the periods for which answered allocations may be missing from the journals. `newest` is
-/// the period that ends with this startup.
+/// Returns the periods for which answered allocations may be missing from the journals. The newest
+/// period lasts from `recorded_until` until this startup, which is `now` in shard time. The history
+/// of the `dropped` buckets is missing up to this startup.
 fn missing<F: Files>(
     reads: &[Read<F>],
     copied: Option<Copied>,
-    newest: (Dated, Dated),
+    (recorded_until, now): (Dated, Millis),
     dating: Dating<'_>,
+    dropped: Option<BTreeSet<u16>>,
 ) -> Gaps {
+    let started = Dated::new(now, Some(dating.now));
     let oldest = reads.iter().filter_map(|read| read.unknown_before);
     let oldest = oldest.max_by_key(|until| until.wall(dating));
     let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
@@ -394,11 +393,14 @@ fn missing<F: Files>(
         Some(_) => false,
         None => reads.iter().any(|read| read.is_in_doubt && read.is_new()),
     };
-    let newest = if is_gone { (Dated::default(), newest.1) } else { newest };
+    let newest = (if is_gone { Dated::default() } else { recorded_until }, started);
     let oldest = oldest.map(|until| (Dated::default(), until));
     let mut gaps = Gaps::default();
     for (from, until) in oldest.into_iter().chain(is_in_doubt.then_some(newest)) {
         gaps.add(from, until);
+    }
+    if let Some(buckets) = dropped {
+        gaps.add_of_others(started, buckets);
     }
     gaps
 }

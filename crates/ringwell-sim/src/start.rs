@@ -10,7 +10,6 @@ use std::time::Duration;
 use ringwell_config::{Config, Durability};
 use ringwell_core::Millis;
 use ringwell_directory::{Directory, bucket};
-use ringwell_driver::Bug;
 use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::node::{Node as Process, Phase};
 use ringwell_driver::open::{self, Believed, Opened, Read, StartError};

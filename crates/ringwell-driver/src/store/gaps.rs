@@ -174,7 +174,8 @@ impl Gaps {
     /// old history. Returns whether this changed anything.
     pub fn settle(&mut self, dating: Dating<'_>) -> bool {
         let ends = self.0.iter_mut().flat_map(|gap| [&mut gap.from, &mut gap.to]);
-        ends.fold(false, |is_changed, end| end.settle(dating) || is_changed)
+        // All ends are settled, not only the first one that changes.
+        ends.filter_map(|end| end.settle(dating).then_some(())).count() > 0
     }
 
     /// Returns the gaps as text for the metadata of a log, separated by commas: `from-to`. If the

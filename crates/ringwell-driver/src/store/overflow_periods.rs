@@ -97,7 +97,8 @@ impl OverflowPeriods {
     /// old history. Returns whether this changed anything.
     pub fn settle(&mut self, dating: Dating<'_>) -> bool {
         let ends = self.0.iter_mut().flat_map(|it| [Some(&mut it.from), it.to.as_mut()]);
-        ends.flatten().fold(false, |is_changed, end| end.settle(dating) || is_changed)
+        // All ends are settled, not only the first one that changes.
+        ends.flatten().filter_map(|end| end.settle(dating).then_some(())).count() > 0
     }
 
     /// Returns the beginning of the current period of `number`, if one is recorded.
