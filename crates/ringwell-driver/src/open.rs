@@ -229,8 +229,7 @@ pub fn begin<F: Files>(
     // Other nodes compare the journals as they were before this process took over the shards. In a
     // log, the process has already written a group to take over a shard.
     let written = u64::from(start.has_log);
-    let next_groups =
-        reads.iter().map(|it| (it.shard, it.recovered.tip.next_n - written)).collect();
+    let ends = reads.iter().map(|it| (it.shard, it.recovered.tip.next_n - written)).collect();
     let own = start.member.map(|(own, _)| own);
     let copied = if start.has_log { None } else { copied(files, settings, own, &reads, boot)? };
     for read in &mut reads {
@@ -277,7 +276,7 @@ pub fn begin<F: Files>(
     let is_new = member.is_some() && !new.is_empty();
     let facts = node::Begun {
         is_first: has_files && start.on_disk.is_empty(),
-        journals: next_groups,
+        journals: ends,
         noted,
         lists: lists::lists(directory),
         served_lists,
