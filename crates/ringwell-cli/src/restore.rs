@@ -21,6 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail, ensure};
 use ringwell_config::Database;
 use ringwell_core::Millis;
+use ringwell_engine::lifetime;
 use ringwell_node::disk::{
     OsFiles, RESTORING, ReadLock, ServedMap, create_directory, read_lifetimes,
 };
@@ -201,9 +202,9 @@ fn hold(copy: &Path) -> String {
     let now = Millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
     let longest = read_lifetimes(&OsFiles, copy).ok().flatten().map(|them| them.longest(now));
     match longest.filter(|longest| *longest > Millis::ZERO) {
-        Some(Millis(longest)) => {
-            let Millis(longest) = lifetime(Millis(longest));
-            let longest = humantime::format_duration(Duration::from_millis(longest));
+        Some(longest) => {
+            let longest = Duration::from_millis(lifetime(longest).0);
+            let longest = humantime::format_duration(longest);
             format!("for {longest}, the longest lifetime of the copy's ring pools")
         }
         None => "for the longest lifetime of the copy's ring pools".to_owned(),
