@@ -253,7 +253,6 @@ pub fn begin<F: Files>(
     let served = served.filter(|_| has_files);
     let served_lists = served.as_ref().and_then(|served| served.lists.clone());
     let member = start.member.filter(|_| has_files);
-    let placement = directory.placement();
     let (stale, abandoned) = unsettled(served.as_ref(), member.map(|(_, version)| version));
     // A startup is treated like a change to the list of pools: numbers that other nodes allocated
     // under the previous list may still be locked.
@@ -262,13 +261,13 @@ pub fn begin<F: Files>(
         // A shard whose journal is in a log has no new buckets: its lockouts are in the log, and a
         // process with a different placement does not start.
         Some((own, version)) if !start.has_log => {
-            hold::new_buckets(placement, version, own, served.as_ref())?
+            hold::new_buckets(directory.placement(), version, own, served.as_ref())?
         }
         _ => BTreeSet::new(),
     };
     // The buckets of doubtful shards are held too. Pools that are added to them later are then held
     // for their own lifetimes, which may be longer than all lifetimes known now.
-    new.extend(doubtful.iter().flat_map(|shard| placement.buckets_of(*shard)));
+    new.extend(doubtful.iter().flat_map(|shard| directory.placement().buckets_of(*shard)));
     let journals = reads.iter().filter_map(Read::written).collect();
     let missing = missing(&reads, copied, (recorded_until, now), dating, dropped);
     let opened = reads.into_iter().filter(|read| start.only.is_none_or(|it| it == read.shard));
