@@ -68,7 +68,7 @@ impl ServedOverflow {
 
     /// Lengthens the times until which numbers are withheld.
     pub fn lengthen(&mut self, by: Millis) {
-        self.withheld.values_mut().for_each(|until| *until += by.0);
+        self.withheld.values_mut().for_each(|until| *until = until.saturating_add(by.0));
     }
 }
 
