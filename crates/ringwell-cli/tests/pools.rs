@@ -235,10 +235,15 @@ fn numbers_of_one_network_are_given_to_another() {
     managed.fails(&["numbers", "move", "8885557777", "--to", "inventory"], "8885557777");
     let own =
         managed.says(&["tokens", "create", "--name", "n", "--role", "write", "--network", "north"]);
-    let taken = ["pools", "numbers", "move", rest, "--to", "inventory", "--network", "north"];
-    let mut command = ringwell(&[&taken[..], &["--url", &managed.url]].concat());
-    let output = command.env("RINGWELL_TOKEN", own.trim()).output().unwrap();
-    assert!(stderr(&output).contains("limited to one network"), "{}", stderr(&output));
+    let take = |network: &str| {
+        let args = ["pools", "numbers", "move", rest, "--to", "inventory", "--network", network];
+        let mut command = ringwell(&[&args[..], &["--url", &managed.url]].concat());
+        command.env("RINGWELL_TOKEN", own.trim()).output().unwrap()
+    };
+    let refused = take("west");
+    assert!(stderr(&refused).contains("limited to one network"), "{}", stderr(&refused));
+    let taken = take("north");
+    assert!(taken.status.success(), "{}", stderr(&taken));
 }
 
 /// A pool is created or enlarged, but gets fewer numbers than requested. Scripts must be able to
