@@ -53,6 +53,16 @@ impl Drop for Listening {
     }
 }
 
+/// Returns the same command, but with SIGHUP as usual, even if the tests run under nohup.
+fn without_nohup(command: &Command) -> Command {
+    let mut usual = Command::new("env");
+    usual.arg("--default-signal=HUP").arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+        usual.env(name, value);
+    }
+    usual
+}
+
 #[test]
 fn webhooks_listen_registers_itself_and_prints_the_events_of_a_call() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -88,7 +98,7 @@ fn webhooks_listen_registers_itself_and_prints_the_events_of_a_call() {
 
     // SIGHUP arrives when the terminal or the ssh session is closed.
     for name in ["INT", "TERM", "HUP"] {
-        let mut listening = Listening::start(listen(free, &[]));
+        let mut listening = Listening::start(without_nohup(&listen(free, &[])));
         assert_eq!(left(), 1);
         signal(listening.child.id(), name);
         assert!(listening.child.wait().unwrap().success(), "SIG{name}");
