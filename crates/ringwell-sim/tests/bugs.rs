@@ -199,7 +199,7 @@ const CASES: &[Case] = &[
         &[Kind::CopiedJournal],
         &["not held", "forgotten", "attribution", "double", "another answer"],
     ),
-    (Bug::NoNameFlush, &[Kind::Power], &["forgotten", "refused"]),
+    (Bug::NoNameFlush, &[Kind::Power], &["forgotten", "refused", "two owners"]),
     (Bug::OneSalt, &[Kind::Power, Kind::CrashAtCall], &["refused", "forgotten"]),
     (
         Bug::SnapshotMissesGroup,
