@@ -135,8 +135,9 @@ impl World {
     fn open(&mut self, node: usize) -> Result<Judged, Refused> {
         let late = self.late_pools();
         let membership = self.cluster.membership(&self.nodes[node].map, node);
-        let (files, settings) = (self.nodes[node].files.clone(), settings(self.durability));
+        let (files, config) = (self.nodes[node].files.clone(), self.config());
         let directory = self.cluster.directory(&late);
+        let settings = Settings::of(&config, &directory);
         let placed = life::place(&files, &settings.data, directory, Some(&membership))?;
         let (directory, owners) = placed;
         let on_disk = open::shards_on_disk(&files, &settings.data)?;
@@ -187,7 +188,7 @@ impl World {
             recovery.now_ms = now.0;
             recovery.holds = pool_holds(opened.engine.shard(), now);
         }
-        let process = Process::new(self.config(), directory, &own, Some(membership), opened);
+        let process = Process::new(config, directory, &own, Some(membership), opened);
         let clock = Clock::going_on(clocks, reading.since_boot);
         self.begin(node, process, shards, (clock, known));
         let judged = self.shared.model.borrow_mut().recovered_all(&recoveries);
@@ -531,13 +532,5 @@ fn bury(running: Running) {
     for (id, thread) in running.threads {
         let others = Rc::strong_count(&thread.shard) - 1;
         assert_eq!(others, 0, "shard {id} is still referenced after the end of its process");
-    }
-}
-
-fn settings(durability: Durability) -> Settings {
-    Settings {
-        segment_bytes: SEGMENT_BYTES,
-        history_bytes: 6 * SEGMENT_BYTES,
-        ..Settings::new(PathBuf::from(DATA), durability)
     }
 }

@@ -91,41 +91,23 @@ const ELSEWHERE: &[Bug] = &[
 struct Coincidence {
     bug: Bug,
     on: &'static [Kind],
-    /// Whether each run simulates hours.
-    has_hours: bool,
     rules: &'static [&'static str],
 }
 
-const COINCIDENCES: &[Coincidence] = &[
-    Coincidence {
-        bug: Bug::LaterIgnored,
-        on: &[
-            Kind::Move,
-            Kind::Manage,
-            Kind::Call,
-            Kind::CallLate,
-            Kind::CallElsewhere,
-            Kind::Power,
-        ],
-        has_hours: true,
-        rules: &["attribution"],
-    },
-    Coincidence {
-        bug: Bug::UnreachableIgnored,
-        on: &[
-            Kind::Call,
-            Kind::CallElsewhere,
-            Kind::CallLate,
-            Kind::Move,
-            Kind::Manage,
-            Kind::FrameLost,
-            Kind::SlowDisk,
-            Kind::SlowShard,
-        ],
-        has_hours: false,
-        rules: &["attribution"],
-    },
-];
+const COINCIDENCES: &[Coincidence] = &[Coincidence {
+    bug: Bug::UnreachableIgnored,
+    on: &[
+        Kind::Call,
+        Kind::CallElsewhere,
+        Kind::CallLate,
+        Kind::Move,
+        Kind::Manage,
+        Kind::FrameLost,
+        Kind::SlowDisk,
+        Kind::SlowShard,
+    ],
+    rules: &["attribution"],
+}];
 
 /// Kinds of faults that are disabled unless a case requests them. A fault that happens in nearly
 /// every run would hide bugs whose effects appear late.
@@ -355,17 +337,17 @@ fn every_planted_bug_is_found() {
 fn find(bug: Bug) -> Result<(), String> {
     let case = CASES.iter().find(|(of, ..)| *of == bug);
     let coincidence = COINCIDENCES.iter().find(|it| it.bug == bug);
-    let (on, off, has_hours, rules) = match (case, coincidence) {
+    let (on, off, rules) = match (case, coincidence) {
         (Some((_, on, rules)), _) => {
             let off = ASKED_FOR.into_iter().filter(|kind| !on.contains(kind)).collect();
-            (on, off, false, rules)
+            (on, off, rules)
         }
-        (None, Some(it)) => (&it.on, Vec::new(), it.has_hours, &it.rules),
+        (None, Some(it)) => (&it.on, Vec::new(), &it.rules),
         (None, None) => return Err(format!("{bug:?} is not tried")),
     };
     let of = |seed, bug| {
         let (on, off) = (on.to_vec(), off.clone());
-        Options { seed, on, off, bug, has_hours, ..Options::default() }
+        Options { seed, on, off, bug, ..Options::default() }
     };
     // Without the bug, the same seed must not break a promise.
     let holds = |seed: &u64| run(&of(*seed, None)).violation.is_none();

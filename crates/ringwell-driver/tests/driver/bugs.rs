@@ -10,7 +10,7 @@ use crate::{
     moves_agreed, moves_back, newer, open, snapshots, withheld, witness,
 };
 
-const FOUND_BY: [(Bug, fn()); 43] = [
+const FOUND_BY: [(Bug, fn()); 44] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -90,6 +90,10 @@ const FOUND_BY: [(Bug, fn()); 43] = [
     (
         Bug::ServedAdopts,
         moves_back::state_that_arrives_again_while_a_shard_already_serves_the_buckets_is_ignored,
+    ),
+    (
+        Bug::LaterIgnored,
+        holder::an_owner_without_allocations_knows_the_newest_visitor_before_the_numbers_arrived,
     ),
     (Bug::OwnerNotBelieved, holder::the_owner_knows_the_newest_visitor_even_if_a_clock_is_wrong),
     (Bug::LostWithGaps, holder::a_lost_period_hides_no_allocation_that_followed_it),

@@ -167,6 +167,45 @@ pub(crate) fn the_owner_knows_the_newest_visitor_even_if_a_clock_is_wrong() {
     });
 }
 
+/// The wall clock of node b is ahead, so its allocations seem newer than the later ones of node a.
+/// Afterwards the numbers move to another shard of node b, which has handed none of them out, but
+/// knows that the allocations of node a are the newest.
+#[test]
+pub(crate) fn an_owner_without_allocations_knows_the_newest_visitor_before_the_numbers_arrived() {
+    let platform = Virtual::default();
+    let pair = pair_with_one_number_each(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let later = async || pass(&platform, 5).await;
+        b.shard(2).platform.1.set(Duration::from_mins(15));
+        give(&pair, 2).await.unwrap();
+        let first = hand_out(b, 2, 1);
+        later().await;
+        let buckets = || first.keys().map(|pool| bucket(*pool)).collect();
+        moves::give(&platform, &b.node, &b.peers, buckets(), 0).await.unwrap();
+        later().await;
+        let second = hand_out(a, 0, 2);
+        let made = wall(&platform);
+        for _ in 0..3 {
+            later().await;
+        }
+        let at = wall(&platform);
+        later().await;
+        moves::give(&platform, &a.node, &a.peers, buckets(), 3).await.unwrap();
+        let mut both = 0;
+        for (pool, number) in first.iter().filter(|(pool, number)| second.get(pool) == Some(number))
+        {
+            for side in [a, b] {
+                let joined = ask(side, *number, at).await;
+                let held = joined.past.held.clone().unwrap_or_else(|| panic!("{joined:?}"));
+                assert_eq!((held.pool, held.allocated_wall.0), (Some(*pool), made), "{joined:?}");
+                both += 1;
+            }
+        }
+        assert!(both > 0, "no number was handed out by both nodes");
+    });
+}
+
 /// Node b took the buckets of node a and then lost its data. The numbers that it handed out are
 /// unknown, and according to its new data, it does not own the buckets.
 #[test]
