@@ -38,7 +38,7 @@ pub use blocks::Blocked;
 pub(crate) use change::call_id;
 pub use change::{Applied, CallChange, ReportedEvent};
 pub use error::LogError;
-pub use outcome::{OutcomeCursor, OutcomeFilter, Recorded};
+pub use outcome::{OutcomeCursor, OutcomeFilter, Recorded, Withdrawn};
 pub use privacy::{Erased, ErasedAllocation, Removed, Whom, fingerprint};
 pub(crate) use publish::{NewEvent, publish, publish_to};
 pub use query::{

@@ -54,6 +54,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::OtherVisitorIgnored,
     Bug::LostWithGaps,
     Bug::GapsNotDated,
+    Bug::LaterIgnored,
     Bug::OwnerNotBelieved,
     Bug::LockoutOutlastsDoubt,
     Bug::TransitUnreported,

@@ -48,6 +48,7 @@ pub fn routes(service: Service, tokens: Tokens) -> Router {
         .route("/v1/calls", get(list))
         .route("/v1/calls/{id}", get(one).delete(erasures::call))
         .route("/v1/calls/{id}/outcomes", post(outcomes::post))
+        .route("/v1/calls/{id}/outcomes/{external_id}", delete(outcomes::remove))
         .route("/v1/outcomes", get(outcomes::list).post(outcomes::upload))
         .route("/v1/events", get(events))
         .route("/v1/erasures", post(erasures::post))

@@ -1,5 +1,6 @@
-//! Results of calls. `POST /v1/calls/{id}/outcomes` stores one result, `POST /v1/outcomes` stores
-//! results from a CSV list, and `GET /v1/outcomes` lists all results.
+//! Results of calls. `POST /v1/calls/{id}/outcomes` stores one result, `DELETE` on
+//! `/v1/calls/{id}/outcomes/{external_id}` removes it, `POST /v1/outcomes` stores results from a CSV
+//! list, and `GET /v1/outcomes` lists all results.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use super::page::{PAGE, time};
 use super::problem::{CALL_MAY_WAIT, NO_CALL, Problem, read_json, read_query};
 use crate::clock::now;
-use crate::log::{CallRow, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, call_id};
+use crate::log::{CallRow, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, Withdrawn, call_id};
 use crate::parse_fault::described;
 use crate::service::Service;
 
@@ -38,7 +39,8 @@ struct New {
     external_id: String,
 }
 
-/// Stores a result. A repeated `external_id` changes nothing.
+/// Stores a result. A repeated result changes nothing; another result with the same `external_id`
+/// is refused.
 pub(super) async fn post(
     State(service): State<Service>,
     Path(id): Path<String>,
@@ -55,6 +57,37 @@ pub(super) async fn post(
         None | Some(Recorded::NoCall) => Err(Problem::no_call(waits)),
         Some(Recorded::New) => Ok((StatusCode::CREATED, Json(shown))),
         Some(Recorded::Known) => Ok((StatusCode::OK, Json(json!({ "known": true })))),
+        Some(Recorded::Differs(known)) => Err(Problem::new(StatusCode::CONFLICT, differs(known))),
+    }
+}
+
+/// The error text for a result whose `external_id` belongs to another result of the call.
+fn differs(known: &OutcomeRow) -> String {
+    let OutcomeRow { kind, value, currency, external_id, .. } = known;
+    let worth = [value, currency].map(|part| part.as_deref().unwrap_or_default()).join(" ");
+    format!(
+        "the call already has the result {external_id:?} with other facts ({}). To correct it, \
+         remove it first: ringwell calls remove CALL --result {external_id:?}",
+        format!("{kind} {worth}").trim_end()
+    )
+}
+
+/// Removes a result, for example of a sale that was refunded.
+pub(super) async fn remove(
+    State(service): State<Service>,
+    Path((id, external_id)): Path<(String, String)>,
+) -> Result<StatusCode, Problem> {
+    let (log, waits, of) = (service.log().clone(), service.is_behind(), id.clone());
+    let remove = async move { log.remove_outcome(&of, &external_id, now()).await };
+    let removed = service.run(remove).await??;
+    match removed {
+        Withdrawn::Done => {
+            tracing::info!(call = id, "removed a result of a call from the call log");
+            service.wake();
+            Ok(StatusCode::NO_CONTENT)
+        }
+        Withdrawn::NoOutcome => Err(Problem::not_found("the call has no result with this id")),
+        Withdrawn::NoCall => Err(Problem::no_call(waits)),
     }
 }
 
@@ -118,9 +151,13 @@ pub(super) async fn upload(
     service.wake();
     let count = |wanted| recorded.iter().filter(|it| **it == wanted).count();
     let (new, known) = (count(Recorded::New), count(Recorded::Known));
-    let missing = lines.iter().zip(&recorded).filter(|(_, it)| **it == Recorded::NoCall);
-    let detail = if waits { CALL_MAY_WAIT } else { NO_CALL };
-    problems.extend(missing.map(|(place, _)| (*place, detail.to_owned())));
+    let refused = |it: &Recorded| match it {
+        Recorded::New | Recorded::Known => None,
+        Recorded::NoCall => Some(if waits { CALL_MAY_WAIT } else { NO_CALL }.to_owned()),
+        Recorded::Differs(known) => Some(differs(known)),
+    };
+    let refused = lines.iter().zip(&recorded).map(|(place, it)| Some((*place, refused(it)?)));
+    problems.extend(refused.flatten());
     problems.sort_unstable_by_key(|(place, _)| *place);
     // The header is line 1, but it is not counted as a record.
     let shown = |((record, line), detail): &((usize, u64), String)| json!({ "line": line, "record": record + 1, "detail": detail });

@@ -16,12 +16,25 @@ use crate::clock::moment;
 use crate::digest;
 
 /// The effect of recording an outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
     /// The outcome was stored, and the event `conversion.recorded` was written.
     New,
-    /// The call already has an outcome with this `external_id`. The outcome remains unchanged.
+    /// The call already has this outcome.
     Known,
+    /// The call already has this other outcome with the same `external_id`. It remains unchanged.
+    Differs(OutcomeRow),
+    /// The call does not exist.
+    NoCall,
+}
+
+/// The effect of removing an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Withdrawn {
+    /// The outcome was removed, and the event `conversion.removed` was written.
+    Done,
+    /// The call has no outcome with this `external_id`.
+    NoOutcome,
     /// The call does not exist.
     NoCall,
 }
@@ -91,6 +104,31 @@ impl Log {
         Ok(all)
     }
 
+    /// Removes an outcome of the call `id`, and writes the event `conversion.removed`.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn remove_outcome(
+        &self,
+        id: &str,
+        external_id: &str,
+        now: Millis,
+    ) -> Result<Withdrawn, LogError> {
+        let mut tx = self.database().write().await?;
+        let Some(row) = call(&mut tx, id).await? else { return Ok(Withdrawn::NoCall) };
+        let Some(outcome) = known(&mut tx, id, external_id).await? else {
+            return Ok(Withdrawn::NoOutcome);
+        };
+        let query = sqlx::query("DELETE FROM call_outcomes WHERE call = $1 AND external_id = $2");
+        let query = query.bind(id.to_owned()).bind(external_id.to_owned());
+        if query.execute(&mut *tx).await?.rows_affected() == 0 {
+            return Ok(Withdrawn::NoOutcome);
+        }
+        report(&mut tx, "conversion.removed", &row, &outcome, now).await?;
+        tx.commit().await?;
+        Ok(Withdrawn::Done)
+    }
+
     /// Lists the outcomes that match `filter`, with their calls, newest first. Begins after the
     /// cursor `after`.
     ///
@@ -143,13 +181,39 @@ async fn record(
     let query = query.bind(outcome.kind.clone()).bind(outcome.value.clone());
     let query = query.bind(outcome.currency.clone()).bind(ms(outcome.at));
     if query.execute(&mut *db).await?.rows_affected() == 0 {
-        return Ok(Recorded::Known);
+        let known = known(db, id, &outcome.external_id).await?;
+        let other = known.filter(|known| !known.has_facts_of(outcome));
+        return Ok(other.map_or(Recorded::Known, Recorded::Differs));
     }
-    let data = json!({ "call": row.to_json(), "conversion": outcome.to_json() });
-    let call = Some(id.to_owned());
-    let event = NewEvent { kind: "conversion.recorded", call, at: now, data };
-    publish(db, vec![event]).await?;
+    report(db, "conversion.recorded", &row, outcome, now).await?;
     Ok(Recorded::New)
+}
+
+async fn known(
+    db: &mut AnyConnection,
+    call: &str,
+    external_id: &str,
+) -> Result<Option<OutcomeRow>, LogError> {
+    let query = sqlx::query(
+        "SELECT type, value, currency, at_ms, external_id FROM call_outcomes \
+         WHERE call = $1 AND external_id = $2",
+    );
+    let query = query.bind(call.to_owned()).bind(external_id.to_owned());
+    query.fetch_optional(&mut *db).await?.as_ref().map(OutcomeRow::read).transpose()
+}
+
+/// Writes an event about an outcome.
+async fn report(
+    db: &mut AnyConnection,
+    kind: &'static str,
+    call: &CallRow,
+    outcome: &OutcomeRow,
+    at: Millis,
+) -> Result<(), LogError> {
+    let data = json!({ "call": call.to_json(), "conversion": outcome.to_json() });
+    let event = NewEvent { kind, call: Some(call.id.clone()), at, data };
+    publish(db, vec![event]).await?;
+    Ok(())
 }
 
 impl OutcomeRow {
@@ -161,6 +225,21 @@ impl OutcomeRow {
             at: from_ms(row.try_get("at_ms")?),
             external_id: row.try_get("external_id")?,
         })
+    }
+
+    /// Whether both outcomes have the same type, value and currency. Their times are not compared:
+    /// a sender may leave the time out, and then each attempt has another one.
+    fn has_facts_of(&self, other: &Self) -> bool {
+        let facts = |it: &Self| (it.kind.clone(), it.plain_value(), it.currency.clone());
+        facts(self) == facts(other)
+    }
+
+    /// The value without zeros that mean nothing: `129.50` and `129.5` are equal.
+    fn plain_value(&self) -> Option<String> {
+        let value = self.value.as_deref()?;
+        let (sign, digits) = value.strip_prefix('-').map_or(("", value), |digits| ("-", digits));
+        let (whole, rest) = digits.split_once('.').unwrap_or((digits, ""));
+        Some(format!("{sign}{}.{}", whole.trim_start_matches('0'), rest.trim_end_matches('0')))
     }
 
     /// Converts the outcome to JSON for the API and webhooks.
@@ -175,3 +254,6 @@ impl OutcomeRow {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

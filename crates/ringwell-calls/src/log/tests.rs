@@ -10,13 +10,13 @@ use crate::attribution::{Allocation, Attributed, Attribution, PoolRef};
 use crate::call::{CallEvent, CallState, EventKind, Outcome};
 use crate::caller::Caller;
 
-async fn log() -> (Log, tempfile::TempDir) {
+pub(super) async fn log() -> (Log, tempfile::TempDir) {
     let folder = tempfile::TempDir::new().unwrap();
     let location = Location::File(folder.path().join("calls.sqlite"));
     (Log::open(&location).await.unwrap(), folder)
 }
 
-fn change(call: &str, at: u64, kind: EventKind) -> CallChange {
+pub(super) fn change(call: &str, at: u64, kind: EventKind) -> CallChange {
     let key = format!("{}:{at}", kind.name());
     let event = CallEvent { key, kind, at: Millis(at * 1000), talk_seconds: None };
     let received = Millis(at * 1000);
@@ -29,11 +29,11 @@ fn change(call: &str, at: u64, kind: EventKind) -> CallChange {
     }
 }
 
-fn no_visitor() -> Attribution {
+pub(super) fn no_visitor() -> Attribution {
     Attribution { outcome: Attributed::None, ..Attribution::default() }
 }
 
-fn writer(log: &Log) -> Writer {
+pub(super) fn writer(log: &Log) -> Writer {
     Writer::start(log.clone(), || Millis(50_000), || ())
 }
 
@@ -248,40 +248,6 @@ async fn reports_are_kept_again_if_their_file_is_removed() {
     report.applied.await.unwrap();
     writer.finish().await;
     assert!(!path.exists(), "it is stored");
-}
-
-#[tokio::test]
-async fn a_result_is_recorded_and_reported_once() {
-    let (log, _folder) = log().await;
-    let writer = writer(&log);
-    let mut first = change("CA1", 10, EventKind::Started);
-    first.attribution = Some(no_visitor());
-    let call = writer.submit(first).unwrap().await.unwrap().call;
-    let sale = OutcomeRow {
-        kind: "sale".to_owned(),
-        value: Some("129.50".to_owned()),
-        currency: Some("EUR".to_owned()),
-        at: Millis(60_000),
-        external_id: "order-7".to_owned(),
-    };
-    let record = async |call: &str| {
-        let outcomes = [(call.to_owned(), sale.clone())];
-        log.record_outcomes(&outcomes, Millis(70_000)).await.unwrap()[0]
-    };
-    assert_eq!(record(&call).await, Recorded::New);
-    assert_eq!(record(&call).await, Recorded::Known);
-    assert_eq!(record("c_none").await, Recorded::NoCall);
-    let filter = OutcomeFilter::default();
-    let all = log.outcomes(&filter, None, 10).await.unwrap();
-    assert_eq!(all[0].0, sale);
-    let cursor = OutcomeCursor::after(&call, &sale).to_string();
-    let cursor = OutcomeCursor::parse(&cursor).unwrap();
-    assert!(log.outcomes(&filter, Some(&cursor), 10).await.unwrap().is_empty());
-    let detail = log.call(&call).await.unwrap().unwrap();
-    assert_eq!(detail.outcomes, [sale]);
-    let kinds: Vec<_> = detail.events.iter().map(|event| event.kind.as_str()).collect();
-    assert_eq!(kinds, ["call.started", "conversion.recorded"]);
-    assert!(detail.events[1].body.contains("129.50"));
 }
 
 #[tokio::test]

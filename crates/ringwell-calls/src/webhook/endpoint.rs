@@ -13,12 +13,13 @@ const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
 /// one database differ a little. A longer time means that the clock was ahead at the rotation.
 const ROTATION_MAX: Millis = Millis(ROTATION.0 + 20_000);
 /// All types of events.
-pub const TYPES: [&str; 9] = [
+pub const TYPES: [&str; 10] = [
     "call.started",
     "call.answered",
     "call.completed",
     "call.updated",
     "conversion.recorded",
+    "conversion.removed",
     "number.leaking",
     "pool.exhausting",
     "endpoint.disabled",

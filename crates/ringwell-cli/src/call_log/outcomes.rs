@@ -18,8 +18,9 @@ use crate::progress::Progress;
 pub(crate) const HELP: &str = "\
 The file's first line names the columns. `type` and `external_id` are required, as is either \
 `call` (c_…, as in the export) or both `account` and `provider_call_id`. `value`, `currency` and \
-`at` (by default, now) are optional. If the server already has a result for the same call and \
-external_id, it ignores the line, so the file can be sent again.
+`at` (by default, now) are optional. If the server already has the result, it ignores the line, so \
+the file can be sent again. To correct a result, remove it first: `ringwell calls remove ID --result \
+EXTERNAL_ID`.
 
 Exit codes: 0: all results are stored; 1: lines were refused, or the server could not be reached.
 

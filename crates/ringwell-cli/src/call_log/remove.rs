@@ -1,17 +1,21 @@
-//! `ringwell calls remove`: removes calls, such as test calls.
+//! `ringwell calls remove`: removes calls, such as test calls, or a result of a call.
 
 use std::process::ExitCode;
 
 use hyper::StatusCode;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::api_client::{Access, ApiClient, ApiError};
 use crate::print::{counted, print_line, print_note};
 
 pub(crate) const HELP: &str = "\
 Removes calls that have ended, with their timelines, results, events and webhooks, for example \
-test calls before a site goes live. To remove only a person's data, use `ringwell calls erase`.
+test calls before a site goes live. To remove only a person's data, use `ringwell calls erase`. With \
+--result, removes only that result of the call, for example a sale that was refunded.
 
-Example: remove all calls to a number
+Examples: remove a result, to record it again with another value or not at all
+  ringwell calls remove c_1 --result order-7
+remove all calls to a number
   ringwell calls export --number 8885550100 --format csv | tail -n +2 | cut -d, -f1 \\
     | xargs ringwell calls remove";
 
@@ -20,6 +24,9 @@ pub(crate) struct Args {
     /// The calls, as listed by `ringwell calls export`: c_…
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
+    /// Removes only the result with this `external_id` from each call
+    #[arg(long, value_name = "EXTERNAL_ID")]
+    result: Option<String>,
     #[command(flatten)]
     access: Access,
 }
@@ -30,13 +37,18 @@ pub(crate) struct Args {
 /// If the server cannot be reached.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = ApiClient::new(&args.access)?;
+    let escaped = |text: &String| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let result = args.result.as_ref().map(|id| format!("/outcomes/{}", escaped(id)));
     let mut left = 0_u64;
     for id in &args.ids {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         let reason = if id.is_empty() || !id.bytes().all(is_name) {
             "this is not the id of a call: `ringwell calls export` lists the ids".to_owned()
         } else {
-            match client.delete(&args.access.url, &format!("/v1/calls/{id}")) {
+            match client.delete(
+                &args.access.url,
+                &format!("/v1/calls/{id}{}", result.as_deref().unwrap_or_default()),
+            ) {
                 Ok(_) => continue,
                 Err(ApiError::Refused { status: StatusCode::NOT_FOUND, detail, .. })
                     if !detail.is_empty() =>
@@ -50,7 +62,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         print_note(format_args!("{id:?}: {reason}"));
         left += 1;
     }
-    let removed = counted(args.ids.len() as u64 - left, "call");
+    let kind = if result.is_some() { "result" } else { "call" };
+    let removed = counted(args.ids.len() as u64 - left, kind);
     print_line(format_args!("removed {removed}"));
     Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -167,6 +167,22 @@ fn results_are_accepted_as_csv_and_exported_as_uploads() {
     let events = board.get("/v1/events?after=0&limit=1000").json();
     let kinds = events["events"].as_array().unwrap().iter();
     assert_eq!(kinds.filter(|event| event["type"] == "conversion.recorded").count(), 2);
+
+    // A sale that was refunded in part: the result is removed, and then recorded again.
+    let refunded = "account,provider_call_id,type,value,currency,external_id\n\
+                    main,CA1,Sale,100,EUR,order/7\n";
+    assert_eq!(board.outcomes(refunded).status.code(), Some(0));
+    let less = refunded.replace("100", "60");
+    let problems = String::from_utf8(board.outcomes(&less).stderr).unwrap();
+    assert!(problems.contains("line 2: the call already has the result \"order/7\""), "{problems}");
+    assert!(problems.contains("(Sale 100 EUR)"), "{problems}");
+    let call = board.get("/v1/calls").json()["calls"][1]["id"].as_str().unwrap().to_owned();
+    let removed = board.calls_say(&["remove", &call, "--result", "order/7"]);
+    assert_eq!(removed, "removed 1 result\n");
+    assert!(board.calls_command(&["remove", &call, "--result", "order/7"]).output().is_ok_and(
+        |again| String::from_utf8_lossy(&again.stderr).contains("the call has no result with this")
+    ));
+    assert_eq!(board.outcomes(&less).status.code(), Some(0));
     for path in ["/v1/outcomes?after=x", "/v1/outcomes?since=soon", "/v1/outcomes?x=1"] {
         assert_eq!(board.get(path).status, 400, "{path}");
     }
