@@ -28,14 +28,14 @@ const MARGIN: Duration = Duration::from_millis(5);
 /// The longest time to wait for a late answer in order to return its numbers. A node that was
 /// suspended answers old requests when it resumes, because it cannot determine their age. Each wait
 /// occupies a connection, but there is at most one wait for each request that the window allowed.
-const LATE_MAX: Duration = Duration::from_secs(30);
+const LATE_ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// The time limit for returning numbers.
 const RETURN_MAX: Duration = Duration::from_secs(1);
 
 // Look-ups depend on this.
 const _: () = {
-    let longest = DEADLINE_MAX.as_millis() + LATE_MAX.as_millis() + RETURN_MAX.as_millis();
+    let longest = DEADLINE_MAX.as_millis() + LATE_ANSWER_MAX.as_millis() + RETURN_MAX.as_millis();
     assert!(
         longest < UNDONE_MAX.0 as u128,
         "an allocation may be undone later than look-ups assume"
@@ -176,7 +176,7 @@ impl<P: Platform> Link<P> {
 
     /// Releases the numbers of an answer that arrives too late, because no client sees them.
     async fn give_back_late(&self, call: Pin<Box<dyn Future<Output = Answered>>>, wanted: usize) {
-        let Some(Ok(bytes)) = self.platform.within(LATE_MAX, call).await else { return };
+        let Some(Ok(bytes)) = self.platform.within(LATE_ANSWER_MAX, call).await else { return };
         if let Ok(answer) = translate::answer(&bytes, wanted) {
             self.give_back(&unanswered(&answer)).await;
         }
