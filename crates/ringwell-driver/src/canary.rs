@@ -52,6 +52,8 @@ bugs! {
     LifetimesNotKept "lifetimes-not-kept";
     /// With durability `os`, no pool is held after a power cut.
     PowerCutIgnored "power-cut-ignored";
+    /// A node that no longer keeps its journals in a shared log believes its copies of them.
+    LogCopyBelieved "log-copy-believed";
     /// With durability `os`, a node refuses to start if a power cut lost some groups but left later
     /// ones.
     PowerCutRefused "power-cut-refused";

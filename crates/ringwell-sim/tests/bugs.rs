@@ -55,6 +55,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::LostWithGaps,
     Bug::GapsNotDated,
     Bug::LaterIgnored,
+    Bug::LogCopyBelieved,
     Bug::OwnerNotBelieved,
     Bug::LockoutOutlastsDoubt,
     Bug::TransitUnreported,

@@ -259,6 +259,9 @@ pub enum Copied {
     Restored,
     /// The journal of this shard is missing or is not the one that was last written.
     Replaced(u16),
+    /// The journals are copies of a log that machines share. Another machine may have taken the
+    /// shards over since.
+    OfLog,
     /// Answers did not wait for the disk, and the process did not shut down in an orderly way.
     Unkept(Unkept),
 }
@@ -283,6 +286,11 @@ pub fn copied<F: Files>(
     if is_restored(files, data) {
         return Ok(Some(Copied::Restored));
     }
+    if is_of_log(files, data, reads)? {
+        // The mark has the same purpose as below.
+        mark_restored(files, data)?;
+        return Ok(Some(Copied::OfLog));
+    }
     let unkept = may_lack_groups(files, data, boot)?.filter(|_| !planted(Bug::PowerCutIgnored));
     let found = reads.iter().filter_map(Read::journal).collect();
     let other = other_journal(files, data, own, &found)?;
@@ -296,6 +304,16 @@ pub fn copied<F: Files>(
         return Ok(Some(Copied::Replaced(shard)));
     }
     Ok(unkept.map(Copied::Unkept))
+}
+
+/// Whether the last process that used this data directory kept its journals in a log that machines
+/// share. Such a process names no journals in `identity.json`.
+fn is_of_log<F: Files>(files: &F, data: &Path, reads: &[Read<F>]) -> Result<bool, FileError> {
+    if planted(Bug::LogCopyBelieved) {
+        return Ok(false);
+    }
+    let names_none = Identity::read(files, data)?.is_some_and(|known| known.journals.is_empty());
+    Ok(names_none && reads.iter().any(|read| read.journal().is_some()))
 }
 
 /// A shard whose journal is not the one that was last written.
@@ -379,6 +397,13 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
                 volume is not mounted, stop the server before you move that journal back or mount \
                 the volume. That journal lacks the answers sent in the meantime, so after the next \
                 startup, all pools answer with overflow numbers again"
+        ),
+        Some(Copied::OfLog) => tracing::warn!(
+            %data,
+            "this data directory was last used with `engine = \"nats\"`, and its journals are \
+                copies of the streams: if another machine has served since, answers are missing. \
+                All pools answer with overflow numbers for the longest lifetime, then resume by \
+                themselves; no action is needed"
         ),
         Some(Copied::Unkept(unkept)) => tracing::error!(
             %data,

@@ -7,11 +7,13 @@ use ringwell_config::Durability;
 use ringwell_core::Millis;
 use ringwell_directory::{BucketHolds, Directory, Owners, Placement};
 use ringwell_driver::open::{self, Copied, StartError};
-use ringwell_driver::store::{Gaps, ServedMap, Settings, is_restored, unmark_restored};
+use ringwell_driver::store::{Gaps, LastOwner, ServedMap, Settings, is_restored, unmark_restored};
 use ringwell_os::OsFiles;
 
 use super::clocks::dating;
-use super::open::{Data, LIFETIME, START, copy_files, directory, hand_out, map, now, reading};
+use super::open::{
+    Data, LIFETIME, NOTHING, START, copy_files, directory, hand_out, map, now, reading,
+};
 
 /// Hands out numbers of two shards from `data`.
 fn serve(data: &Data, shards: u16) {
@@ -62,6 +64,29 @@ fn a_start_in_memory_marks_the_journals_that_are_there() {
     unmark_restored(&OsFiles, &data.settings.data).unwrap();
     drop(begun);
     assert_eq!(data.start(&two, Millis(30)).copied, None);
+}
+
+/// Another machine may have served the shards since, and its answers are only in the log.
+#[test]
+pub(crate) fn copies_of_a_shared_log_may_lack_answers_if_they_are_used_without_it() {
+    let data = Data::new(Durability::Disk);
+    let one = directory(1, LIFETIME);
+    serve(&data, 1);
+    let owner = LastOwner { recorded: NOTHING, epochs: Vec::new(), reached: Vec::new() };
+    let begun = data.start_after(&one, reading(Millis(10)), None, Some(&owner)).unwrap();
+    assert_eq!(begun.copied, None);
+    drop(begun);
+    // Until the hold is stored, each startup treats the data as doubtful.
+    for (since, copied) in [(20, Copied::OfLog), (30, Copied::Restored)] {
+        let begun = data.start(&one, Millis(since));
+        assert_eq!(begun.copied, Some(copied));
+        assert!(begun.facts.gaps.contain(START + Millis(20), dating(&begun)));
+        let now = now(&begun, Millis(since));
+        let held = begun.shards[0].engine.shard().held_until(0);
+        assert!(held >= now + LIFETIME, "{held:?}");
+    }
+    unmark_restored(&OsFiles, &data.settings.data).unwrap();
+    assert_eq!(data.start(&one, Millis(40)).copied, None);
 }
 
 #[test]

@@ -6,11 +6,11 @@ use ringwell_driver::Bug;
 use ringwell_driver::canary::plant;
 
 use crate::{
-    appends, arrivals, changes, clocks, conflict, disk, holder, journals, link, moves,
+    appends, arrivals, belongs, changes, clocks, conflict, disk, holder, journals, link, moves,
     moves_agreed, moves_back, newer, open, snapshots, withheld, witness,
 };
 
-const FOUND_BY: [(Bug, fn()); 44] = [
+const FOUND_BY: [(Bug, fn()); 45] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -90,6 +90,10 @@ const FOUND_BY: [(Bug, fn()); 44] = [
     (
         Bug::ServedAdopts,
         moves_back::state_that_arrives_again_while_a_shard_already_serves_the_buckets_is_ignored,
+    ),
+    (
+        Bug::LogCopyBelieved,
+        belongs::copies_of_a_shared_log_may_lack_answers_if_they_are_used_without_it,
     ),
     (
         Bug::LaterIgnored,

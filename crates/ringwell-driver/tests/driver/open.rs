@@ -52,7 +52,7 @@ impl Data {
 
     /// Starts the shards. If another process served them before, it is `last_owner`, and the
     /// journals are in a log.
-    fn start_after(
+    pub(crate) fn start_after(
         &self,
         directory: &Directory,
         reading: Reading,
@@ -490,6 +490,7 @@ fn pools_of_new_buckets_are_held_from_the_start_on() {
     let begun = data.start_as(&list, reading(later), member(1)).unwrap();
     assert!(begun.facts.unknown_until > now, "buckets are new");
     drop(begun);
+    unmark_restored(&OsFiles, &data.settings.data).unwrap();
     let own = list.placement().buckets_of(0);
     map(1, own, BucketHolds::default()).write(&OsFiles, &data.settings.data).unwrap();
     let begun = data.start_as(&list, reading(later), member(1)).unwrap();
@@ -571,7 +572,7 @@ fn answers_that_waited_for_no_disk_are_in_doubt_after_a_boot_until_a_hold_is_sto
     }
 }
 
-const NOTHING: Recorded = Recorded { last_at: Millis::ZERO, clocks: None };
+pub(crate) const NOTHING: Recorded = Recorded { last_at: Millis::ZERO, clocks: None };
 
 /// Each take-over raises the epoch by one.
 #[test]
