@@ -133,7 +133,7 @@ pub fn serve(
         if is_ready {
             life::unmark(&OsFiles, &node);
             node.enter(Phase::Serving);
-            follow(&server, &peers, &mut directories).await;
+            follow(&server, &peers, &clock, &mut directories).await;
             course.send_replace(Course::Serve);
             tracing::info!(
                 addresses = ?listeners.addresses,
@@ -164,9 +164,9 @@ pub fn serve(
 
 /// Begins to apply changes to the directory. If this process was a standby, catches up with the
 /// changes since then.
-async fn follow(server: &Arc<Server>, peers: &Peers, directories: &mut Directories) {
+async fn follow(server: &Arc<Server>, peers: &Peers, clock: &Clock, directories: &mut Directories) {
     if let Some(orders) = directories.orders.take() {
-        tokio::spawn(carry_out(Arc::clone(server), peers.clone(), orders));
+        tokio::spawn(carry_out(Arc::clone(server), peers.clone(), clock.clone(), orders));
     }
     if shared_logs::stands_by(&server.node.config) {
         reload::refresh(server, peers, directories).await;

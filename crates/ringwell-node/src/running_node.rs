@@ -3,12 +3,13 @@
 //!
 //! This module does not depend on where the directory is stored.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ringwell_config::Site;
 use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_directory::RingPool;
+use ringwell_os::Clock;
 use tokio::sync::{mpsc, oneshot};
 
 use ringwell_driver::Platform;
@@ -29,11 +30,17 @@ const GO_ON_EVERY: Duration = Duration::from_secs(1);
 /// A handle to a running node. Orders wait until the node runs. An order that is sent after the
 /// node has ended fails.
 #[derive(Clone, Debug)]
-pub struct RunningNode(mpsc::Sender<Order>);
+pub struct RunningNode {
+    orders: mpsc::Sender<Order>,
+    clock: Arc<OnceLock<Clock>>,
+}
 
 /// The receiving end of the orders, which is passed to [`crate::serve`].
 #[derive(Debug)]
-pub struct Orders(mpsc::Receiver<Order>);
+pub struct Orders {
+    orders: mpsc::Receiver<Order>,
+    clock: Arc<OnceLock<Clock>>,
+}
 
 /// The reason why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -64,10 +71,20 @@ enum Order {
 #[must_use]
 pub fn order_channel() -> (RunningNode, Orders) {
     let (sender, orders) = mpsc::channel(ORDERS_MAX);
-    (RunningNode(sender), Orders(orders))
+    let clock = Arc::default();
+    (RunningNode { orders: sender, clock: Arc::clone(&clock) }, Orders { orders, clock })
 }
 
 impl RunningNode {
+    /// Returns the node's own time, which does not leap when the wall clock is set. Before the node
+    /// runs, returns the time of the wall clock.
+    #[must_use]
+    pub fn now(&self) -> Millis {
+        let wall = Millis(u64::try_from(Tokio.wall().as_millis()).unwrap_or(u64::MAX));
+        let ahead = self.clock.get().map_or(0, |clock| clock.clocks().wall_less_shard());
+        Millis(wall.0.saturating_add_signed(-ahead))
+    }
+
     /// Adds or updates the pools `put` on all shards of the node, and removes the pools `removed`.
     /// Returns when every shard uses the new pools.
     ///
@@ -137,7 +154,7 @@ impl RunningNode {
     /// Serves exactly these web sites from now on.
     pub async fn sites(&self, sites: Vec<Site>) {
         // A node that is shutting down serves no web sites.
-        let _ = self.0.send(Order::Sites(sites)).await;
+        let _ = self.orders.send(Order::Sites(sites)).await;
     }
 
     async fn ask<T>(
@@ -145,7 +162,7 @@ impl RunningNode {
         order: impl FnOnce(oneshot::Sender<T>) -> Order,
     ) -> Result<T, OrderError> {
         let (reply, answer) = oneshot::channel();
-        self.0.send(order(reply)).await.map_err(|_| OrderError::Stopping)?;
+        self.orders.send(order(reply)).await.map_err(|_| OrderError::Stopping)?;
         answer.await.map_err(|_| OrderError::Stopping)
     }
 
@@ -153,13 +170,15 @@ impl RunningNode {
     /// much time has passed since the last such report.
     pub async fn is_current(&self) {
         // A node that is shutting down needs no such reports.
-        let _ = self.0.send(Order::Current).await;
+        let _ = self.orders.send(Order::Current).await;
     }
 }
 
 /// Carries out orders until all senders are dropped, and gives pools the overflow numbers that
 /// visitors held.
-pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, orders: Orders) {
+pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, clock: Clock, orders: Orders) {
+    // Only one node carries out the orders, so the clock is set once.
+    let _ = orders.clock.set(clock);
     let (node, others) = (Arc::clone(&server.node), peers.clone());
     let check = async {
         let mut check = tokio::time::interval(GO_ON_EVERY);
@@ -171,12 +190,12 @@ pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, orders: Orders)
         }
     };
     tokio::select! {
-        () = carry_out_orders(server, peers, orders) => {}
+        () = carry_out_orders(server, peers, orders.orders) => {}
         () = check => {}
     }
 }
 
-async fn carry_out_orders(server: Arc<Server>, peers: Peers, Orders(mut orders): Orders) {
+async fn carry_out_orders(server: Arc<Server>, peers: Peers, mut orders: mpsc::Receiver<Order>) {
     while let Some(order) = orders.recv().await {
         let (server, node) = (Arc::clone(&server), Arc::clone(&server.node));
         let peers = peers.clone();

@@ -16,8 +16,7 @@ test calls before a site goes live. To remove only a person's data, use `ringwel
 Examples: remove a result, to record it again with another value or not at all
   ringwell calls remove c_1 --result order-7
 remove all calls to a number
-  ringwell calls export --number 8885550100 --format csv | tail -n +2 | cut -d, -f1 \\
-    | xargs ringwell calls remove";
+  ringwell calls export --number 8885550100 | jq -r .id | xargs -r ringwell calls remove --";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -14,7 +14,6 @@ use tokio::sync::{Notify, watch};
 
 use super::journals::Naming;
 use super::sites::together;
-use ringwell_calls::clock::now;
 
 /// The interval between two checks of the version.
 const EVERY: Duration = Duration::from_millis(200);
@@ -165,10 +164,10 @@ impl Follower {
         // Adds this node again if it is missing, because an operator may have removed it by
         // mistake.
         if nodes.iter().all(|node| node.name != self.node) {
-            self.store.confirm(&self.node, self.version, now()).await?;
+            self.store.confirm(&self.node, self.version, self.live.now()).await?;
         }
         self.behind.note(&nodes, self.version, Instant::now());
-        self.store.due(now()).await?;
+        self.store.due(self.live.now()).await?;
         read_tokens(&self.store, &self.tokens).await
     }
 
@@ -199,7 +198,7 @@ impl Follower {
     /// again before the confirmation.
     async fn confirm(&mut self) -> Result<(), StoreError> {
         if self.confirmed != self.version {
-            self.store.confirm(&self.node, self.version, now()).await?;
+            self.store.confirm(&self.node, self.version, self.live.now()).await?;
             self.confirmed = self.version;
         }
         Ok(())

@@ -70,11 +70,11 @@ impl Grower {
                 continue;
             }
             decided = Instant::now();
-            log_failure(self.grow(now()).await);
-            log_failure(self.fill_short(now()).await);
+            log_failure(self.grow(self.live.now()).await);
+            log_failure(self.fill_short(self.live.now()).await);
             let before = month;
             if let Some(since) = ended(&mut month, now()) {
-                let done = self.give_back(now(), since).await;
+                let done = self.give_back(self.live.now(), since).await;
                 month = if done.is_err() { before } else { month };
                 log_failure(done);
             }

@@ -8,8 +8,6 @@ use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_node::RunningNode;
 use tokio::sync::{Notify, watch};
 
-use ringwell_calls::clock::now;
-
 /// The state that the handlers of the management API use.
 pub(super) struct Server {
     pub(super) live: RunningNode,
@@ -21,7 +19,7 @@ pub(super) struct Server {
 
 impl ringwell_admin::RunningServer for Server {
     fn now(&self) -> Millis {
-        now()
+        self.live.now()
     }
 
     fn state(&self, pool: PoolId) -> Later<'_, Option<PoolState>> {
