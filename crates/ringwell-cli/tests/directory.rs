@@ -19,6 +19,8 @@ mod stopped;
 #[path = "directory/strangers.rs"]
 mod strangers;
 mod support;
+#[path = "directory/wall.rs"]
+mod wall;
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -25,8 +25,11 @@ const READY: &str = "curl -sf -o /dev/null --retry 60 --retry-delay 1 --retry-al
 /// The URL of a file in the latest release, without the file name.
 const RELEASES: &str = "https://github.com/ringwell/ringwell/releases/latest/download/";
 
-/// Commands that create a release of the program under test, in a separate folder.
-const RELEASE: &str = "mkdir -p release/ringwell-0/bin
+/// Commands that stop a demo which the page has started, and create a release of the program under
+/// test in a separate folder.
+const RELEASE: &str =
+    "if [ -e demo-data/LOCK ]; then kill \"$(cat demo-data/LOCK)\"; wait; rm -r demo-data; fi
+mkdir -p release/ringwell-0/bin
 ln -s \"$(command -v ringwell)\" release/ringwell-0/bin/ringwell
 tar -C release -czf release/ringwell-x86_64-linux-musl.tar.gz ringwell-0\n";
 

@@ -111,11 +111,19 @@ pub(super) fn check(url: &str) -> Result<(), UrlFault> {
     let is_cut_at_query = !authority.contains('@') && query.contains('@') && !starts_known(query);
     let is_text = percent_decode_str(user_info).decode_utf8().is_ok()
         && percent_decode_str(path).decode_utf8().is_ok();
-    if is_cut_short || is_cut_at_query || !is_text || !is_address(address, !user_info.is_empty()) {
+    let is_list = address.contains(',');
+    let is_address = is_list || is_address(address, !user_info.is_empty());
+    if is_cut_short || is_cut_at_query || !is_text || !is_address {
         return Err(UrlFault::new(
             "has an invalid user, password, host or port",
             "percent-encode special characters in the user and the password: %40 for @, %2F for /, \
              %3A for :, %3F for ?, %23 for #, %25 for %",
+        ));
+    }
+    if is_list {
+        return Err(UrlFault::new(
+            "has several hosts",
+            "use one name or address, which moves to the other server at a fail-over",
         ));
     }
     query.split('&').filter(|pair| !pair.is_empty()).try_for_each(parameter)

@@ -60,11 +60,11 @@ pub(crate) struct Args {
     /// Format of the output
     #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
     format: Format,
-    /// Only calls that began at this time or later: 2026-11-21T06:30:00Z, or an age such as 24h or
-    /// 7d
+    /// Only calls that began at this time or later, or, in a format for uploads, results with this
+    /// time or a later one: 2026-11-21T06:30:00Z, or an age such as 24h or 7d
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
-    /// Only calls that began before this time
+    /// Only calls that began, or results with a time, before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
     /// Only calls of this ring pool; may be repeated

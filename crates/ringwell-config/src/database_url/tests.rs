@@ -44,6 +44,14 @@ fn special_characters_that_are_not_encoded_are_named_without_the_password() {
     }
 }
 
+#[test]
+fn a_url_with_several_hosts_is_refused_and_says_so() {
+    for bad in ["postgres://u:S3CR@a,b/x", "postgres://u:S3CR@a:5432,b:5432/x"] {
+        let said = said(bad);
+        assert!(said.contains("several hosts") && !said.contains("S3CR"), "{bad}: {said}");
+    }
+}
+
 /// Messages show the path of a SQLite file, so a URL must not be accepted as a path.
 #[test]
 fn a_url_behind_sqlite_is_refused_without_its_password() {
