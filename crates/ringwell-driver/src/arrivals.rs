@@ -11,6 +11,7 @@ mod locked;
 mod overflow;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,7 +30,7 @@ use crate::queue::Peers;
 use crate::store::ServedMap;
 
 pub use locked::{Locked, Wanted, locked};
-pub(crate) use overflow::withhold_overflow;
+pub(crate) use overflow::{taken_elsewhere, withhold_overflow};
 
 pub use crate::lists::LIST_SPREAD;
 
@@ -479,6 +480,7 @@ pub(crate) async fn hold<P: Platform>(
     let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted: false };
     let held_until = hold_pools(platform, node, peers, &pools, rule).await;
     if let Some(left) = held_until.map(|until| until.since(now)).filter(|left| left.0 > 0) {
+        node.held_changes.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(
             pools = pools.len(),
             seconds = left.0.div_ceil(1_000),

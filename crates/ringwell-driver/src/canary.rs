@@ -350,6 +350,11 @@ bugs! {
     DroppedForgotten "dropped-forgotten";
     /// A node that knows of a newer version of the cluster file than its own still names visitors.
     OlderFileNames "older-file-names";
+    /// After a hold for numbers that arrived, a node does not ask whether other nodes still have
+    /// them in their lists.
+    ArrivalsUnconfirmed "arrivals-unconfirmed";
+    /// A running node does not ask the other nodes about new overflow numbers.
+    NewOverflowUnasked "new-overflow-unasked";
     /// A starting node assumes that no visitor holds an overflow number of its list of pools.
     OverflowBelieved "overflow-believed";
 }

@@ -81,7 +81,12 @@ async fn step<P: Platform>(
     let next = platform.offload(make).await.ok_or(ChangeError::Stopping)?;
     let (next, new) = next.map_err(ChangeError::Rules)?;
     let is_in_rotation = new.iter().any(|number| before.pool_by_number(*number).is_some());
-    let locked = locked(node, peers, &before, (&new, &waiting)).await?;
+    let mut locked = locked(node, peers, &before, (&new, &waiting)).await?;
+    if !new.is_empty() {
+        // The list may have gone back while the number was in no pool of `before`.
+        let elsewhere = arrivals::taken_elsewhere(platform, node, peers, &new).await?;
+        locked.extend(elsewhere);
+    }
     let taken = platform.offload(move || take_out(next, &locked)).await;
     let (next, withheld) = taken.ok_or(ChangeError::Stopping)?.map_err(ChangeError::Rules)?;
     take_effect(platform, node, peers, (next, withheld)).await?;

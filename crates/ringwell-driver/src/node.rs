@@ -150,6 +150,9 @@ pub struct Node {
     pub moves: tokio::sync::Mutex<()>,
     /// Requests to read the list of pools again from its source.
     pub rereads: Rereads,
+    /// Counts the changes of the list after which pools were held, because another node may have
+    /// handed out numbers that they received.
+    pub(crate) held_changes: AtomicU64,
     /// Notified when there are released buckets that no node has accepted yet.
     pub is_leaving: Notify,
     /// This node's membership in a cluster, if there is one.
@@ -202,6 +205,7 @@ impl Node {
             changes: tokio::sync::Mutex::default(),
             moves: tokio::sync::Mutex::default(),
             rereads: Rereads::default(),
+            held_changes: AtomicU64::default(),
             is_leaving: Notify::new(),
             membership,
             wire_limits,

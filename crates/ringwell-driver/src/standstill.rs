@@ -6,14 +6,16 @@
 //! every second ([`TURN`]), and may serve only within [`STILL_MAX`] of its last check. After that,
 //! its rows overflow until the list has been read again from its source and the other nodes have
 //! been asked about the numbers. If the source or a node does not answer within its time limit, the
-//! shard continues without that answer. When the shard starts, the other nodes are also asked
-//! whether the numbers are in pools of their lists.
+//! shard continues without that answer. When the shard starts, and after a change of the list that
+//! brought numbers from other nodes, the other nodes are also asked whether the numbers are in pools
+//! of their lists.
 //! Source: docs/spec/cluster.md, "A suspended node".
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
@@ -33,6 +35,11 @@ const TURN: Duration = Duration::from_secs(1);
 
 /// The maximum number of promo numbers that are looked up before the next batch is served.
 const PIECE_NUMBERS: u32 = 1024;
+
+/// The time after a change of the list at which the other nodes are asked. All nodes should have
+/// read the new list by then, and the holds that the change has caused do not end before
+/// [`LIST_SPREAD`].
+const LISTS_READ: Millis = Millis(LIST_SPREAD.0 - 2_000);
 
 /// The time limit within which a source of pools must answer.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
@@ -55,8 +62,14 @@ pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
     let mut confirmed = shard.now();
     let ask_at = Some(confirmed).filter(|_| !planted(Bug::StartUnconfirmed));
     let conflict = RefCell::new(Conflict { pools: BTreeSet::new(), ask_at });
+    let mut seen = 0;
     loop {
         let until = confirmed + STILL_MAX;
+        let changes = shard.node.held_changes.load(Ordering::Relaxed);
+        if changes != seen && !planted(Bug::ArrivalsUnconfirmed) {
+            seen = changes;
+            conflict.borrow_mut().ask_at.get_or_insert(confirmed + LISTS_READ);
+        }
         shard.engine.borrow_mut().serve_until(until);
         // While the node starts, it may not know yet which buckets have moved to other nodes.
         let is_due = conflict.borrow().ask_at.is_some_and(|at| shard.now() >= at);
@@ -131,8 +144,9 @@ async fn ask_others<P: Platform>(
         tracing::error!(
             shard = shard.id,
             "numbers of this shard's pools are in pools of another node's list: these pools hand \
-             out only overflow numbers until the lists agree. Copy the newest list of pools to all \
-             nodes, and send SIGHUP to each of them"
+             out only overflow numbers until the lists agree. If the list is in a file, copy the \
+             newest one to all nodes, and send SIGHUP to each of them. If it is in a database, let \
+             all nodes reach the same database"
         );
     } else if has.is_empty() && !had.is_empty() {
         tracing::info!(shard = shard.id, "the lists of pools agree again");

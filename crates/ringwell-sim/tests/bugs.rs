@@ -56,6 +56,8 @@ const ELSEWHERE: &[Bug] = &[
     Bug::GapsNotDated,
     Bug::LaterIgnored,
     Bug::LogCopyBelieved,
+    Bug::NewOverflowUnasked,
+    Bug::ArrivalsUnconfirmed,
     Bug::OwnerNotBelieved,
     Bug::LockoutOutlastsDoubt,
     Bug::TransitUnreported,

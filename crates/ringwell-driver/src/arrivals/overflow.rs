@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 
-use super::{ask_others, now, unknown_until};
+use super::{Elsewhere, ask_others, now, unknown_until};
+use crate::canary::{Bug, planted};
 use crate::change::ChangeError;
 use crate::in_part;
 use crate::node::Node;
@@ -39,6 +40,56 @@ pub(crate) async fn withhold_overflow<P: Platform>(
     }
 }
 
+/// Returns those of `numbers` that another node has in rotation or locked, each with the time until
+/// which a visitor may hold it. Nodes that do not answer are left out, because a change of the list
+/// must not wait for a node that is down.
+///
+/// # Errors
+/// [`ChangeError::Stopping`]
+pub(crate) async fn taken_elsewhere<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    numbers: &BTreeSet<PromoNumber>,
+) -> Result<BTreeMap<PromoNumber, Millis>, ChangeError> {
+    if !node.begun.withholds_others || planted(Bug::NewOverflowUnasked) {
+        return Ok(BTreeMap::new());
+    }
+    let (answers, _) = elsewhere(platform, node, peers, &mut node.others(), numbers).await?;
+    let taken = answers.into_iter().filter(|(_, _, is_taken)| *is_taken);
+    Ok(taken.map(|(number, until, _)| (number, until)).collect())
+}
+
+/// The state of a number on the other nodes: the time until which a visitor may hold it, and whether
+/// a node has it in rotation or locked.
+type OfNumber = (PromoNumber, Millis, bool);
+
+/// Asks `nodes` about `numbers`, and removes the nodes that do not answer. Also returns the shard
+/// time.
+async fn elsewhere<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    nodes: &mut Vec<u16>,
+    numbers: &BTreeSet<PromoNumber>,
+) -> Result<(Vec<OfNumber>, Millis), ChangeError> {
+    let one = |number: &PromoNumber| NumberRange::new(*number, 1).map(|one| (PoolId(0), vec![one]));
+    let asked: Vec<_> = numbers.iter().filter_map(one).collect();
+    let answers = ask_others(platform, nodes, peers, &asked, false).await;
+    let first = node.shards().next().ok_or(ChangeError::Stopping)?;
+    let now = now(peers, first).await.ok_or(ChangeError::Stopping)?;
+    let longest = unknown_until(node.lifetimes(), now);
+    let of = |(number, answer): (PromoNumber, Elsewhere)| {
+        // Adds a millisecond, because shard times are rounded down.
+        let until = answer.left.map_or(longest, |left| now + left + Millis(left.0.min(1)));
+        // A node that holds pools may have lost lockouts of any number. That matters only for
+        // numbers that are in doubt here.
+        (number, until, answer.left.is_none() || !answer.allocated_at.is_empty())
+    };
+    let numbers = asked.iter().map(|(_, one)| one[0].first());
+    Ok((numbers.zip(answers).map(of).collect(), now))
+}
+
 async fn withhold<P: Platform>(
     platform: &P,
     node: &Node,
@@ -51,20 +102,10 @@ async fn withhold<P: Platform>(
     let own: BTreeMap<_, _> = node.begun.withheld.iter().copied().collect();
     let mut until: BTreeMap<PromoNumber, Millis> = ends(&waiting).into_iter().collect();
     let directory = node.directory();
-    let numbers: BTreeSet<_> = overflow_numbers(&directory).chain(until.keys().copied()).collect();
-    let one = |number| NumberRange::new(number, 1).map(|one| (PoolId(0), vec![one]));
-    let asked: Vec<_> = numbers.into_iter().filter_map(one).collect();
-    let answers = ask_others(platform, &mut nodes, peers, &asked, false).await;
+    let numbers = overflow_numbers(&directory).chain(until.keys().copied()).collect();
+    let (answers, now) = elsewhere(platform, node, peers, &mut nodes, &numbers).await?;
     let is_complete = nodes.len() == node.others().len();
-    let first = node.shards().next().ok_or(ChangeError::Stopping)?;
-    let now = now(peers, first).await.ok_or(ChangeError::Stopping)?;
-    let longest = unknown_until(node.lifetimes(), now);
-    for (number, answer) in asked.iter().map(|(_, one)| one[0].first()).zip(answers) {
-        // Adds a millisecond, because shard times are rounded down.
-        let elsewhere = answer.left.map_or(longest, |left| now + left + Millis(left.0.min(1)));
-        // A node that holds pools may have lost lockouts of any number. That matters only for
-        // numbers that are in doubt here.
-        let is_taken = answer.left.is_none() || !answer.allocated_at.is_empty();
+    for (number, elsewhere, is_taken) in answers {
         let known = until.get(&number).copied();
         let next = match known {
             Some(_) if doubted.contains(&number) && is_complete => {

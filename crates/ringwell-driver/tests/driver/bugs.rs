@@ -10,7 +10,7 @@ use crate::{
     moves_agreed, moves_back, newer, open, snapshots, withheld, witness,
 };
 
-const FOUND_BY: [(Bug, fn()); 45] = [
+const FOUND_BY: [(Bug, fn()); 47] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -90,6 +90,14 @@ const FOUND_BY: [(Bug, fn()); 45] = [
     (
         Bug::ServedAdopts,
         moves_back::state_that_arrives_again_while_a_shard_already_serves_the_buckets_is_ignored,
+    ),
+    (
+        Bug::ArrivalsUnconfirmed,
+        conflict::a_node_whose_list_goes_back_asks_whether_the_others_have_followed,
+    ),
+    (
+        Bug::NewOverflowUnasked,
+        withheld::a_running_node_asks_the_others_about_new_overflow_numbers,
     ),
     (
         Bug::LogCopyBelieved,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringwell_core::{NumberRange, PoolId};
-use ringwell_directory::RingPool;
+use ringwell_directory::{Directory, RingPool};
 use ringwell_driver::{Platform, standstill};
 use ringwell_engine::Outcome;
 
@@ -50,6 +50,25 @@ fn resumes_with_an_old_list(links: Links) {
         pair.a_to_b.set(links);
         hands_out_nothing(&pair, pool).await;
         pair.a_to_b.set(Links::Up);
+        hands_out_nothing(&pair, pool).await;
+    });
+}
+
+/// Node a's list goes back to an older state, in which a number is in a pool of node a. Node b
+/// cannot read the older list, and goes on to hand the number out.
+#[test]
+pub fn a_node_whose_list_goes_back_asks_whether_the_others_have_followed() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        platform.spawn(standstill::run(pair.a.shard(0).clone()));
+        let older = pair.a.node.directory();
+        let pool = move_a_number(&pair).await;
+        let newer = pair.b.node.directory();
+        let now = |list: &Directory| list.pools_of(0).map(|it| (**it).clone()).collect();
+        change_list(&pair, &pair.a, now(&newer)).await;
+        platform.sleep_until(platform.moment() + LIFETIME_AND_MORE).await;
+        change_list(&pair, &pair.a, now(&older)).await;
         hands_out_nothing(&pair, pool).await;
     });
 }

@@ -97,6 +97,13 @@ fn withheld_for(other: Other, is_doubted: bool) -> u64 {
         witness::begin(&platform, &a.node, &a.peers).await;
         let start = platform.moment();
         let overflow = || a.node.directory().pool(pool).unwrap().overflow();
+        if other == Other::HasIt {
+            // As long as node b has the number, node a does not get it.
+            platform.sleep_until(start + Duration::from_millis(longest().0)).await;
+            in_part::go_on(&platform, &a.node, &a.peers).await.unwrap();
+            assert_eq!(overflow(), None);
+            change_list(&pair, b, vec![all.pool(from).unwrap().clone()]).await;
+        }
         while overflow().is_none() {
             platform.sleep_until(platform.moment() + Duration::from_millis(1)).await;
             in_part::go_on(&platform, &a.node, &a.peers).await.unwrap();
@@ -110,13 +117,47 @@ fn withheld_for(other: Other, is_doubted: bool) -> u64 {
 #[test]
 pub(crate) fn a_starting_node_withholds_overflow_numbers_that_other_nodes_have() {
     for is_doubted in [true, false] {
-        assert_eq!(withheld_for(Other::HasIt, is_doubted), longest().0);
+        assert_eq!(withheld_for(Other::HasIt, is_doubted), 2 * longest().0);
         assert_eq!(withheld_for(Other::Locked, is_doubted), 7_001);
         assert_eq!(withheld_for(Other::Free, is_doubted), 0);
     }
     // Such a node waits before it serves, because another node may have a newer cluster file.
     assert_eq!(withheld_for(Other::Silent, true), longest().0 - 2_500);
     assert_eq!(withheld_for(Other::Silent, false), 0);
+}
+
+/// The list has gone back to a state in which the number is an overflow number of node a. Node b
+/// handed the number out meanwhile, but the number has left the pools of node b since.
+#[test]
+pub(crate) fn a_running_node_asks_the_others_about_new_overflow_numbers() {
+    let withheld_for = |is_locked: bool, links: Links| {
+        let platform = Virtual::default();
+        let begun = |_: &Directory| Begun { withholds_others: true, ..Begun::default() };
+        let pair = Pair::with(&platform, crate::pair::pools(), begun);
+        platform.run(async {
+            let (a, b) = (&pair.a, &pair.b);
+            let (pool, _) = two_pools(&pair);
+            let number = PromoNumber::parse("8885550199").unwrap();
+            if is_locked {
+                know(b.shard(2), number, b.shard(2).now() + Millis(7_000));
+            }
+            pair.a_to_b.set(links);
+            let fields = a.node.directory().pool(pool).unwrap().fields().clone();
+            let changed = RingPool::new(PoolFields { overflow: Some(number), ..fields }).unwrap();
+            let make = move |list: &Directory| list.change(vec![changed], &[]);
+            let start = platform.moment();
+            in_part::apply(&platform, &a.node, &a.peers, make).await.unwrap();
+            while a.node.directory().pool(pool).unwrap().overflow() != Some(number) {
+                platform.sleep_until(platform.moment() + Duration::from_millis(1)).await;
+                in_part::go_on(&platform, &a.node, &a.peers).await.unwrap();
+            }
+            u64::try_from(platform.moment().since(start).as_millis()).unwrap()
+        })
+    };
+    assert_eq!(withheld_for(true, Links::Up), 7_001);
+    assert_eq!(withheld_for(false, Links::Up), 0);
+    // A node that is down does not hold up changes of the list.
+    assert_eq!(withheld_for(true, Links::Gone), 0);
 }
 
 /// Node b was stopped when node a started.
@@ -159,6 +200,7 @@ fn the_record_of_overflow_numbers_follows_the_list() {
         let fields = before.pool(pool).unwrap().fields().clone();
         let changed = PoolFields { overflow: Some(new), ..fields };
         let pools = vec![passed(&before, from, pool).remove(0), RingPool::new(changed).unwrap()];
+        change_list(&pair, &pair.b, vec![pools[0].clone()]).await;
         let at = a.shard(0).now();
         let make = move |list: &Directory| list.change(pools, &[]);
         in_part::apply(&platform, &a.node, &a.peers, make).await.unwrap();
