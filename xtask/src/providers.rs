@@ -248,7 +248,11 @@ fn sip() -> String {
          redirects calls cannot report these events.\n\
          7. Set a default destination in the switch. The switch uses it if the Ringwell server does \
          not answer with status 200 within a second.\n\
-         8. Get a number from a page or a batch, call the number, and look up the call with a \
+         8. Let the switch accept calls only from your trunk. In the files for Kamailio, list the addresses of \
+         the trunk, of the gateway and of other SIP destinations in `RINGWELL_SOURCES`; the shipped \
+         files accept only requests from the same machine. [spec/sip.md](../spec/sip.md#kamailio) \
+         describes this list, and the characters of Call-IDs that Kamailio keeps.\n\
+         9. Get a number from a page or a batch, call the number, and look up the call with a \
          management token:\n\n\
          \x20  ```sh\n   curl -w '\\n' -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n"
     );

@@ -15,6 +15,10 @@
 mod asterisk;
 #[path = "sip/freeswitch.rs"]
 mod freeswitch;
+#[path = "sip/odd.rs"]
+mod odd;
+#[path = "sip/peer.rs"]
+mod peer;
 #[path = "calls/phone.rs"]
 #[allow(dead_code, reason = "other tests play the provider")]
 mod phone;

@@ -5,6 +5,7 @@
 //! of a folder with an installation, which root can create with
 //! `debootstrap --variant=minbase --include=asterisk bullseye FOLDER`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -136,6 +137,19 @@ fn asterisk_connects_each_call_and_reports_its_end() {
         let call = logged(&server, id);
         assert_eq!(call["attribution"]["parameters"]["id"], **visitor, "{call:#}");
     }
+    // The server recognizes spellings of numbers. Other users go to the default destination.
+    let spelled = |number: &String| format!("+1-{}.{}", &number[2..5], &number[5..]);
+    let odd: Vec<_> = numbers_shown[30..34].iter().map(spelled).collect();
+    assert_eq!(call("spelled", &odd).len(), 4);
+    // Neither parameters of the user nor the caller can add to the request.
+    let parameters = talk.replacen("INVITE sip:[field0]@", "INVITE sip:[field0];npdi=yes@", 1);
+    let parameters = parameters.replacen("<sip:[field1]@", "<sip:a&to=1&call_id=2@", 1);
+    sipp(folder.path(), ("npdi", &parameters), asterisk.port, &numbers_shown[34..36], "10");
+    let spelled: BTreeSet<_> =
+        calls(&server, 46).values().map(|call| call["to"].as_str().unwrap().to_owned()).collect();
+    assert!(spelled.iter().all(|to| numbers_shown.contains(to)), "{spelled:?}");
+    assert_eq!(call("users", &["alice".to_owned(), "busier".to_owned()]).len(), 2);
+
     // Asterisk also refuses a blocked caller. The caller of the first number is +14155550000.
     let authorization = format!("Bearer {TOKEN}");
     let body = r#"{"caller":"+14155550000","answer":"busy"}"#;
@@ -147,5 +161,5 @@ fn asterisk_connects_each_call_and_reports_its_end() {
     // If the server is down, callers are still connected.
     server.kill();
     assert_eq!(call("alone", &numbers_shown[20..30]).len(), 10);
-    assert_eq!(answers.end(folder.path(), "answers"), 50);
+    assert_eq!(answers.end(folder.path(), "answers"), 58);
 }

@@ -110,16 +110,7 @@ impl Switch {
         let server = Server::start(site.serve(&[]));
         let reports = format!("http://{}/t/switch/status", Phone::at(&server).address());
         let route = format!("http://{}/v1/sip/route", server.address());
-        let changes = [
-            ("http://127.0.0.1:8080/v1/sip/route", route),
-            ("http://127.0.0.1:8090/t/switch/status", reports),
-            ("change-me-token", TOKEN.to_owned()),
-            ("change-me-secret", SECRET.to_owned()),
-            ("sip:+18005550100@127.0.0.1:5080", default.address()),
-            patient(),
-            ("\"fr_timer\", 2000", "\"fr_timer\", 60000".to_owned()),
-        ];
-        let kamailio = Kamailio::start(folder.path(), CONFIGURATION, &changes);
+        let kamailio = start(folder.path(), route, reports, default.address());
         Self { folder, server, kamailio, answers, default, _others: [busy, rings], site }
     }
 
@@ -132,6 +123,21 @@ impl Switch {
     fn call(&self, name: &str, scenario: &str, numbers: &[String], rate: &str) -> Vec<Vec<String>> {
         sipp(self.folder.path(), (name, scenario), self.kamailio.port, numbers, rate)
     }
+}
+
+/// Starts a Kamailio through which calls pass, with the addresses to which it sends its requests
+/// and reports, and the default destination.
+pub(super) fn start(folder: &Path, route: String, reports: String, default: String) -> Kamailio {
+    let changes = [
+        ("http://127.0.0.1:8080/v1/sip/route", route),
+        ("http://127.0.0.1:8090/t/switch/status", reports),
+        ("change-me-token", TOKEN.to_owned()),
+        ("change-me-secret", SECRET.to_owned()),
+        ("sip:+18005550100@127.0.0.1:5080", default),
+        patient(),
+        ("\"fr_timer\", 2000", "\"fr_timer\", 60000".to_owned()),
+    ];
+    Kamailio::start(folder, CONFIGURATION, &changes)
 }
 
 pub(crate) fn logged_calls(server: &Server) -> Vec<Value> {
