@@ -57,6 +57,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::LaterIgnored,
     Bug::LogCopyBelieved,
     Bug::NewOverflowUnasked,
+    Bug::FormerOverflowFree,
     Bug::ArrivalsUnconfirmed,
     Bug::OwnerNotBelieved,
     Bug::LockoutOutlastsDoubt,
