@@ -28,7 +28,7 @@ const STATUS: Unread = Unread {
 const TALK_SECONDS: Unread =
     Unread { field: "talk_seconds", accepted: "a number of seconds from 0 to 2592000" };
 /// The longest accepted talk time: 30 days.
-const TALK_MAX: Duration = Duration::from_secs(2_592_000);
+const TALK_MAX: Duration = Duration::from_hours(30 * 24);
 
 /// Accepts a signature according to Standard Webhooks, or the secret itself as a `Bearer` token or
 /// `Basic` password.
