@@ -152,9 +152,10 @@ fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
 /// Logs the fields of a report that were ignored. No call is lost because of them, so the report is
 /// accepted, and nothing else would show the mistake.
 fn tell_unread(account: &Account, unread: &[Unread]) {
-    let (false, Some(left_out)) = (unread.is_empty(), account.warnings.pass_unread()) else {
+    if unread.is_empty() {
         return;
-    };
+    }
+    let Some(left_out) = account.warnings.pass_unread() else { return };
     let each = |it: &Unread| format!("{} (accepted: {})", it.field, it.accepted);
     let fields = unread.iter().map(each).collect::<Vec<_>>().join("; ");
     tracing::warn!(
