@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use ringwell_config::{CallAccount, CallProvider, Secret, UnknownNumber};
 use ringwell_core::Throttle;
+use ringwell_store::Repeated;
 
 /// A provider account.
 #[derive(Clone)]
@@ -31,11 +32,13 @@ pub struct Account {
 pub struct Warnings {
     since: Instant,
     throttle: Arc<Mutex<Throttle>>,
+    /// Limits the log lines about signed reports, apart from those that anyone can cause.
+    unread: Arc<Repeated>,
 }
 
 impl Default for Warnings {
     fn default() -> Self {
-        Self { since: Instant::now(), throttle: Arc::default() }
+        Self { since: Instant::now(), throttle: Arc::default(), unread: Arc::default() }
     }
 }
 
@@ -45,6 +48,11 @@ impl Warnings {
     pub(crate) fn pass(&self) -> Option<u64> {
         let throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
         throttle.pass(self.since.elapsed())
+    }
+
+    /// Like [`Self::pass`], for warnings about reports that were signed, but not read completely.
+    pub(crate) fn pass_unread(&self) -> Option<u64> {
+        self.unread.pass()
     }
 }
 

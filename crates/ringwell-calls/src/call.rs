@@ -192,6 +192,29 @@ impl Facts {
         self.first_ms != before
     }
 
+    /// The time to join for a report without a time of its own, which arrived at `arrived`. If the
+    /// call's beginning is later than `now`, the clock was set back after the call began. The
+    /// report is then not earlier than the beginning, or than a known time of its `kind`.
+    pub(crate) fn date_of_arrival(
+        &self,
+        kind: Option<EventKind>,
+        arrived: Millis,
+        now: Millis,
+    ) -> Millis {
+        let began = self.started_at();
+        if began <= now {
+            return arrived;
+        }
+        let known = match kind {
+            Some(EventKind::Started) => self.started_ms,
+            Some(EventKind::Ringing) => self.ringing_ms,
+            Some(EventKind::Answered) => self.answered_ms,
+            Some(EventKind::Ended(_) | EventKind::CallerLegEnded(_)) => self.ended_ms,
+            Some(EventKind::LegEnded(_)) | None => None,
+        };
+        arrived.max(began).max(Millis(known.unwrap_or_default()))
+    }
+
     /// Whether a report contains the time at which the call began.
     pub(crate) const fn is_start_reported(&self) -> bool {
         self.started_ms.is_some()

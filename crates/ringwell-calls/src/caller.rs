@@ -219,7 +219,6 @@ pub fn e164(text: &str) -> Option<String> {
     if rest.len() > 32 {
         return None;
     }
-    let is_separator = |c: char| matches!(c, ' ' | '-' | '.' | '(' | ')' | '/');
     let digits: String = rest.chars().filter(|c| !is_separator(*c)).collect();
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
@@ -230,6 +229,11 @@ pub fn e164(text: &str) -> Option<String> {
         None => digits,
     };
     (DIGITS.contains(&digits.len()) && !digits.starts_with('0')).then(|| format!("+{digits}"))
+}
+
+/// Whether `c` may separate the digits of a number.
+pub(crate) const fn is_separator(c: char) -> bool {
+    matches!(c, ' ' | '-' | '.' | '(' | ')' | '/')
 }
 
 /// Masks a number except for its first five and last four characters, as in `+1415***1234`. Shows

@@ -2,7 +2,7 @@
 
 use ringwell_core::PromoNumber;
 
-use crate::caller::Caller;
+use crate::caller::{Caller, is_separator};
 
 /// Converts a called number to E.164 format with `+`. Returns `None` if `text` is not a telephone
 /// number.
@@ -20,10 +20,12 @@ pub fn called(text: &str) -> Option<String> {
 #[must_use]
 pub fn asked(text: &str) -> Option<String> {
     let digits = text.trim();
-    if !text.starts_with(['+', ' '])
-        && let Ok(number) = PromoNumber::parse(digits)
-    {
-        return Some(format!("+{}", number.to_e164()));
+    // A `+` is not followed by a parenthesis.
+    if !text.starts_with(['+', ' ']) || digits.starts_with('(') {
+        let plain: String = digits.chars().filter(|c| !is_separator(*c)).collect();
+        if let Ok(number) = PromoNumber::parse(digits).or_else(|_| PromoNumber::parse(&plain)) {
+            return Some(format!("+{}", number.to_e164()));
+        }
     }
     called(&format!("+{}", digits.trim_start_matches('+')))
 }
@@ -37,10 +39,27 @@ pub fn promo_number(e164: &str) -> Option<PromoNumber> {
 #[cfg(test)]
 #[test]
 fn a_filter_accepts_a_number_in_the_form_of_allocations() {
-    for text in ["+18885550201", " 18885550201", "18885550201", "8885550201", "+1 888-555-0201"] {
+    for text in [
+        "+18885550201",
+        " 18885550201",
+        "18885550201",
+        "8885550201",
+        "+1 888-555-0201",
+        " 1 888-555-0201",
+        "1 888-555-0201",
+        "(888) 555-0201",
+        " (888) 555-0201",
+        "888.555.0201",
+        "888 555 0201",
+        "+1 (888) 555.0201",
+        "1/888/555-0201",
+    ] {
         assert_eq!(asked(text).as_deref(), Some("+18885550201"), "{text}");
     }
     assert_eq!(asked(" 4930123456").as_deref(), Some("+4930123456"));
     assert_eq!(asked("0049 30 123456").as_deref(), Some("+4930123456"));
-    assert_eq!(asked("anonymous"), None);
+    assert_eq!(asked("66341").as_deref(), Some("+66341"), "the short number of a service");
+    for text in ["anonymous", "", " ", "+", "()", "12", "888-555-020x", "1234567890123456"] {
+        assert_eq!(asked(text), None, "{text}");
+    }
 }

@@ -20,9 +20,9 @@ mod vonage;
 use ringwell_config::CallProvider;
 
 pub use connect::{Connect, Document, Instruction, Refusal};
-pub(crate) use moment::{is_before_1970, parse as parse_moment};
+pub(crate) use moment::{is_before_1970, is_too_late, parse as parse_moment};
 use report::is_call_id;
-pub use report::{Hook, Leg, Report, Stir, Unreadable};
+pub use report::{Hook, Leg, Report, Stir, Unread, Unreadable};
 pub use request::Incoming;
 pub use signed::{Shown, Unsigned};
 

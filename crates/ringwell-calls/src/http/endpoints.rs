@@ -77,8 +77,9 @@ async fn create(
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let New { url, types, company_key } = read_json(&body)?;
     check(&service, url.clone()).await?;
-    if company_key.as_ref().is_some_and(|key| !(1..=KEY_BYTES_MAX).contains(&key.len())) {
-        return Err(Problem::bad_request("company_key: 1 to 200 bytes"));
+    if !company_key.as_deref().is_none_or(is_key) {
+        let fault = "company_key: must be 1 to 200 bytes without control characters";
+        return Err(Problem::bad_request(fault));
     }
     let host = url.parse().ok().and_then(|url: Uri| url.host().map(str::to_owned));
     let new = NewEndpoint { url, types: known_types(types)?, company_key };
@@ -87,6 +88,10 @@ async fn create(
     // The rest of the URL may contain a secret.
     tracing::info!(id = made.id, host, "a webhook endpoint was created through the API");
     Ok((StatusCode::CREATED, Json(secret_of(&made))))
+}
+
+fn is_key(text: &str) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
 /// Refuses a URL to which events cannot be sent.
@@ -209,4 +214,13 @@ fn the_answer_to_a_replay_says_that_the_endpoint_is_still_disabled() {
     let answer = shown_replay("we_1", 3, false);
     assert_eq!((&answer["deliveries"], &answer["endpoint"]), (&json!(3), &json!("disabled")));
     assert!(answer["note"].as_str().unwrap().ends_with("POST /v1/webhooks/we_1/enable"));
+}
+
+#[cfg(test)]
+#[test]
+fn a_company_key_has_no_control_characters() {
+    assert!(is_key("a key") && is_key(&"x".repeat(200)));
+    for bad in ["", "\r\nx", "a\0", "\u{1b}", &"x".repeat(201)] {
+        assert!(!is_key(bad), "{bad:?}");
+    }
 }

@@ -15,7 +15,9 @@ use crate::account::Account;
 use crate::call::{CallEvent, EventKind};
 use crate::clock::now;
 use crate::form::FIELDS_MAX;
-use crate::provider::{self, Connect, Hook, Incoming, Instruction, Leg, Report, Shown, Unsigned};
+use crate::provider::{
+    self, Connect, Hook, Incoming, Instruction, Leg, Report, Shown, Unread, Unsigned,
+};
 use crate::route::RoutePlan;
 use crate::service::{Destination, IncomingCall, Service};
 
@@ -101,6 +103,7 @@ async fn hook(
         }
         Refused::Unreadable(error.to_string())
     })?;
+    tell_unread(account, &report.unread);
     let answer = answer(&service, account, hook, &incoming, report).await?;
     let document = provider::document(account, &answer);
     Ok(([(header::CONTENT_TYPE, document.content_type)], document.body).into_response())
@@ -143,6 +146,24 @@ fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
             .unwrap_or("check the account's secret, unless the reason names another cause"),
         left_out,
         "a webhook is not signed correctly"
+    );
+}
+
+/// Logs the fields of a report that were ignored. No call is lost because of them, so the report is
+/// accepted, and nothing else would show the mistake.
+fn tell_unread(account: &Account, unread: &[Unread]) {
+    if unread.is_empty() {
+        return;
+    }
+    let Some(left_out) = account.warnings.pass_unread() else { return };
+    let each = |it: &Unread| format!("{} (accepted: {})", it.field, it.accepted);
+    let fields = unread.iter().map(each).collect::<Vec<_>>().join("; ");
+    tracing::warn!(
+        account = account.name,
+        fields,
+        left_out,
+        "a report of a call has fields whose values are not accepted. The report is stored without \
+         them"
     );
 }
 

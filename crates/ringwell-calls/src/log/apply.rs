@@ -10,7 +10,7 @@ use super::group::{Group, GroupCall};
 use super::publish::NewEvent;
 use super::row::CallRow;
 use crate::attribution::Attributed;
-use crate::call::CallState;
+use crate::call::{CallEvent, CallState, Facts};
 use crate::caller::Caller;
 
 // The marks in the column `published`. Call logs contain them, so their values must not change.
@@ -81,12 +81,8 @@ async fn apply_in(
     let row = &mut call.row;
     let looked_up = row.to_look_up();
     let was_started = row.facts.is_start_reported();
-    let mut is_new = is_first;
-    if let Some(at) = change.seen {
-        is_new |= row.facts.seen(at);
-    }
+    let mut is_new = join(&mut row.facts, change, now) || is_first;
     for report in &change.events {
-        is_new |= row.facts.join(&report.event);
         group.report(&id, report);
     }
     is_new |= fill(&mut row.number, change.number.clone());
@@ -140,6 +136,25 @@ async fn apply_in(
         group.look_for_leak(db, &id, now).await?;
     }
     Ok(Applied { call: id, unattributed, is_new })
+}
+
+/// Joins the reports in `change` to `facts`. Returns whether any fact is new. A report that is dated
+/// by its arrival must not make a call begin earlier only because the clock was set back.
+fn join(facts: &mut Facts, change: &CallChange, now: Millis) -> bool {
+    let mut is_new = false;
+    if let Some(arrived) = change.seen {
+        is_new |= facts.seen(facts.date_of_arrival(None, arrived, now));
+    }
+    for report in &change.events {
+        let event = &report.event;
+        let at = if report.is_dated_by_arrival() {
+            facts.date_of_arrival(Some(event.kind), event.at, now)
+        } else {
+            event.at
+        };
+        is_new |= facts.join(&CallEvent { at, ..event.clone() });
+    }
+    is_new
 }
 
 fn fill<T>(place: &mut Option<T>, value: Option<T>) -> bool {

@@ -61,6 +61,13 @@ pub struct Applied {
     pub is_new: bool,
 }
 
+impl ReportedEvent {
+    /// Whether the report has no time of its own, so that it is dated by its arrival.
+    pub(super) fn is_dated_by_arrival(&self) -> bool {
+        self.event.at == self.received
+    }
+}
+
 impl CallChange {
     /// Creates a change that contains nothing new about the call yet.
     #[must_use]

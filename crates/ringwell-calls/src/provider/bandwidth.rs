@@ -77,6 +77,7 @@ pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {
         from: text("from").map(str::to_owned).filter(|_| is_callers),
         stir,
         leg,
+        ..Report::default()
     })
 }
 

@@ -1,12 +1,14 @@
 //! Any other switch. It sends one kind of event, as JSON or as a form, and receives an answer in
 //! JSON. Source: docs/spec/calls.md, "The generic provider".
 
+use std::time::Duration;
+
 use ringwell_config::credentials;
 use serde_json::{Value, json};
 
 use super::connect::{Document, Instruction};
 use super::moment;
-use super::report::{Hook, Report, Unreadable, is_call_id};
+use super::report::{Hook, Report, Unread, Unreadable, is_call_id};
 use super::request::Incoming;
 use super::signed::Unsigned;
 use crate::account::Account;
@@ -16,6 +18,17 @@ use crate::webhook::sign::{self, Mismatch};
 
 /// The name of the field that contains the id of the call.
 const CALL_ID: &str = "call_id";
+const EVENT: Unread =
+    Unread { field: "event", accepted: "started, ringing, answered or ended, in any case" };
+const STATUS: Unread = Unread {
+    field: "status",
+    accepted: "answered, busy, no_answer, rejected, caller_gave_up, failed, a value of DIALSTATUS, \
+               a hangup cause of FreeSWITCH, or a final SIP status such as 486",
+};
+const TALK_SECONDS: Unread =
+    Unread { field: "talk_seconds", accepted: "a number of seconds from 0 to 2592000" };
+/// The longest accepted talk time: 30 days.
+const TALK_MAX: Duration = Duration::from_hours(30 * 24);
 
 /// Accepts a signature according to Standard Webhooks, or the secret itself as a `Bearer` token or
 /// `Basic` password.
@@ -59,17 +72,31 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let text = |name: &str| fields[name].as_str().filter(|text| !text.is_empty());
     let call = text(CALL_ID).filter(|id| is_call_id(id)).ok_or(Unreadable::CallId(CALL_ID))?;
     let at = text("at").map(str::to_owned).or_else(|| Some(fields["at"].as_number()?.to_string()));
-    let talk = fields["talk_seconds"].as_u64().and_then(|talk| u32::try_from(talk).ok());
-    let talk_seconds = talk.or_else(|| text("talk_seconds").and_then(|talk| talk.parse().ok()));
-    let event = text("event").unwrap_or(if hook == Hook::Answer { "started" } else { "" });
-    let status = text("status");
+    let mut unread = Vec::new();
+    let talk_seconds = plain(&fields["talk_seconds"]).and_then(|text| {
+        let talk = talk_seconds(&text);
+        unread.extend(talk.is_none().then_some(TALK_SECONDS));
+        talk
+    });
+    let named = plain(&fields["event"]).map(|event| event.to_ascii_lowercase());
+    let is_text = fields["event"].is_string();
+    let default = if hook == Hook::Answer { "started" } else { "" };
+    let event = named.as_deref().filter(|_| is_text).unwrap_or(default);
     let kind = match event {
         "started" => Some(EventKind::Started),
         "ringing" => Some(EventKind::Ringing),
         "answered" => Some(EventKind::Answered),
-        "ended" => Some(EventKind::Ended(status.and_then(outcome))),
+        "ended" => {
+            let status = plain(&fields["status"]);
+            let outcome = status.as_deref().and_then(outcome);
+            unread.extend((status.is_some() && outcome.is_none()).then_some(STATUS));
+            Some(EventKind::Ended(outcome))
+        }
         _ => None,
     };
+    if kind.is_none() || named.is_some() && !is_text {
+        unread.push(EVENT);
+    }
     let at = moment::believed(at.as_deref(), request.received, &request.target);
     let key = format!("{event}:{}", text("id").unwrap_or_default());
     Ok(Report {
@@ -77,6 +104,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
         events: kind.map(|kind| CallEvent { key, kind, at, talk_seconds }).into_iter().collect(),
         to: text("to").map(str::to_owned),
         from: text("from").map(str::to_owned),
+        unread,
         ..Report::default()
     })
 }
@@ -92,26 +120,62 @@ fn fields(request: &Incoming) -> Result<Value, Unreadable> {
     read.filter(Value::is_object).ok_or(Unreadable::Form("a JSON object or a form"))
 }
 
-/// Parses an outcome in Ringwell's own terms, in those of Asterisk's `DIALSTATUS`, or in those of
-/// `FreeSWITCH`.
+/// The value of a field as text. `None` if the field is missing or empty.
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
+        other => Some(other.to_string()),
+    }
+}
+
+/// Parses a talk time, and rounds it down to whole seconds. A talk time below one second counts as
+/// one second, because a talk time of 0 means that the call was not answered.
+fn talk_seconds(text: &str) -> Option<u32> {
+    let talk = Duration::try_from_secs_f64(text.parse().ok()?).ok()?;
+    if talk > TALK_MAX {
+        return None;
+    }
+    u32::try_from(talk.as_secs().max(u64::from(!talk.is_zero()))).ok()
+}
+
+/// Parses an outcome in Ringwell's own terms, in those of Asterisk's `DIALSTATUS`, in those of
+/// `FreeSWITCH`, or as a final SIP status. Other usual spellings of these names are accepted too.
 pub(super) fn outcome(status: &str) -> Option<Outcome> {
-    match status {
-        "ANSWER" | "NORMAL_CLEARING" | "SUCCESS" => Some(Outcome::Answered),
+    if let Some(outcome) = status.parse().ok().and_then(sip_outcome) {
+        return Some(outcome);
+    }
+    let name = status.to_ascii_uppercase().replace(['-', ' '], "_");
+    match name.as_str() {
+        "ANSWERED" | "ANSWER" | "COMPLETED" | "NORMAL_CLEARING" | "SUCCESS" => {
+            Some(Outcome::Answered)
+        }
         "BUSY" | "USER_BUSY" => Some(Outcome::Busy),
-        "NOANSWER" | "NO_ANSWER" | "NO_USER_RESPONSE" | "ALLOTTED_TIMEOUT" => {
-            Some(Outcome::NoAnswer)
+        "NO_ANSWER" | "NOANSWER" | "NO_USER_RESPONSE" | "ALLOTTED_TIMEOUT" | "UNANSWERED"
+        | "TIMEOUT" => Some(Outcome::NoAnswer),
+        "CALLER_GAVE_UP" | "CANCEL" | "CANCELED" | "CANCELLED" | "ORIGINATOR_CANCEL" => {
+            Some(Outcome::CallerGaveUp)
         }
-        "CANCEL" | "ORIGINATOR_CANCEL" => Some(Outcome::CallerGaveUp),
-        "DONTCALL" | "CALL_REJECTED" => Some(Outcome::Rejected),
-        "CONGESTION" | "CHANUNAVAIL" => Some(Outcome::Failed),
+        "REJECTED" | "DONTCALL" | "CALL_REJECTED" | "DECLINED" => Some(Outcome::Rejected),
+        "FAILED" | "CONGESTION" | "CHANUNAVAIL" => Some(Outcome::Failed),
         // `FreeSWITCH` has many other hangup causes. All of them are failures.
-        other
-            if other.contains('_')
-                && other.bytes().all(|b| b.is_ascii_uppercase() || b == b'_') =>
-        {
-            Some(Outcome::Failed)
+        _ => {
+            let is_cause = |byte: u8| byte.is_ascii_uppercase() || byte == b'_';
+            (status.contains('_') && status.bytes().all(is_cause)).then_some(Outcome::Failed)
         }
-        other => Outcome::parse(other),
+    }
+}
+
+/// The outcome for the final status of a SIP request.
+const fn sip_outcome(status: u16) -> Option<Outcome> {
+    match status {
+        200..=299 => Some(Outcome::Answered),
+        486 | 600 => Some(Outcome::Busy),
+        408 | 480 => Some(Outcome::NoAnswer),
+        487 => Some(Outcome::CallerGaveUp),
+        403 | 603 | 607 | 608 => Some(Outcome::Rejected),
+        400..=699 => Some(Outcome::Failed),
+        _ => None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
+use jiff::fmt::temporal::Pieces;
 use ringwell_core::Millis;
 use ringwell_store::Repeated;
 
@@ -36,6 +37,13 @@ pub(crate) fn parse(text: &str) -> Option<Millis> {
 /// Whether `text` is an RFC 3339 time before 1970, which [`parse`] refuses.
 pub(crate) fn is_before_1970(text: &str) -> bool {
     text.trim().parse::<Timestamp>().is_ok_and(|time| time.as_millisecond() < 0)
+}
+
+/// Whether `text` is an RFC 3339 time in the last days of the year 9999, which [`parse`] refuses.
+pub(crate) fn is_too_late(text: &str) -> bool {
+    let text = text.trim();
+    let read = Pieces::parse(text).ok().filter(|_| text.parse::<Timestamp>().is_err());
+    read.is_some_and(|it| it.time().is_some() && it.offset().is_some() && it.date().year() == 9999)
 }
 
 /// The time in `text`, if it can be parsed and is plausible, otherwise `received`.

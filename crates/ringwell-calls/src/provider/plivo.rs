@@ -113,6 +113,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
         from: text("From").map(with_plus).filter(|_| is_callers),
         stir: stir.map(|it| Stir { verstat: Some(it.to_owned()), attestation: None }),
         leg,
+        ..Report::default()
     })
 }
 

@@ -99,6 +99,18 @@ pub struct Report {
     pub stir: Option<Stir>,
     /// The destination to which the report refers.
     pub leg: Leg,
+    /// The fields that were ignored, because their values are not accepted.
+    pub unread: Vec<Unread>,
+}
+
+/// A field that was ignored, because its value is not accepted. Does not contain the value, which
+/// may identify a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// The field's name.
+    pub field: &'static str,
+    /// The accepted values.
+    pub accepted: &'static str,
 }
 
 /// The result of STIR/SHAKEN: whether the telephone network attests that the caller's number is

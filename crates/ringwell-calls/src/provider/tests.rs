@@ -6,7 +6,7 @@ use ringwell_core::Millis;
 
 use super::report::CALL_ID_BYTES_MAX;
 use super::*;
-use crate::call::Outcome;
+use crate::call::{EventKind, Outcome};
 
 /// The time of all requests in these tests.
 pub(crate) const NOW: Millis = Millis(1_700_000_000_000);
@@ -82,16 +82,26 @@ fn the_log_shows_names_of_fields_and_no_value_of_an_unsigned_request() {
 #[test]
 fn causes_of_switches_have_outcomes() {
     for (outcome, causes) in [
-        (Some(Outcome::Answered), "answered ANSWER SUCCESS NORMAL_CLEARING"),
-        (Some(Outcome::Busy), "busy BUSY USER_BUSY"),
-        (Some(Outcome::NoAnswer), "no_answer NOANSWER NO_ANSWER NO_USER_RESPONSE ALLOTTED_TIMEOUT"),
-        (Some(Outcome::CallerGaveUp), "caller_gave_up CANCEL ORIGINATOR_CANCEL"),
-        (Some(Outcome::Rejected), "rejected DONTCALL CALL_REJECTED"),
+        (
+            Some(Outcome::Answered),
+            "answered ANSWER SUCCESS NORMAL_CLEARING Answered completed success 200",
+        ),
+        (Some(Outcome::Busy), "busy BUSY USER_BUSY Busy 486 600"),
+        (
+            Some(Outcome::NoAnswer),
+            "no_answer NOANSWER NO_ANSWER NO_USER_RESPONSE ALLOTTED_TIMEOUT no-answer No-Answer \
+             timeout unanswered 408 480",
+        ),
+        (
+            Some(Outcome::CallerGaveUp),
+            "caller_gave_up CANCEL ORIGINATOR_CANCEL canceled cancelled 487",
+        ),
+        (Some(Outcome::Rejected), "rejected DONTCALL CALL_REJECTED declined 403 603"),
         (
             Some(Outcome::Failed),
-            "failed CONGESTION CHANUNAVAIL UNALLOCATED_NUMBER NORMAL_TEMPORARY_FAILURE",
+            "failed CONGESTION CHANUNAVAIL UNALLOCATED_NUMBER NORMAL_TEMPORARY_FAILURE 404 503",
         ),
-        (None, "ended SUCCES success no-answer _a A_1"),
+        (None, "ended SUCCES _a A_1 17 180 302 999 -486 486.5"),
     ] {
         for cause in causes.split(' ') {
             assert_eq!(generic::outcome(cause), outcome, "{cause}");
@@ -114,4 +124,83 @@ fn a_call_id_of_the_generic_provider_that_does_not_fit_is_named_with_its_rule() 
         assert_eq!(error, rule, "{id}");
     }
     assert!(read("{}").unwrap_err().to_string().starts_with("call_id must be"));
+}
+
+/// Reads a report of the generic provider whose JSON members besides the id are `members`.
+fn reported(members: &str) -> Report {
+    let account = account(CallProvider::Generic, "https://h", "12345");
+    let body = format!(r#"{{"call_id":"a",{members}}}"#);
+    read(&account, Hook::Status, &post("/t/main/events", &body)).unwrap()
+}
+
+fn unread(report: &Report) -> Vec<&'static str> {
+    report.unread.iter().map(|it| it.field).collect()
+}
+
+#[test]
+fn a_talk_time_with_a_fraction_counts() {
+    let account = account(CallProvider::Generic, "https://h", "12345");
+    for (text, wanted) in [
+        ("12", 12),
+        ("12.9", 12),
+        ("12.0", 12),
+        ("1e2", 100),
+        ("0.4", 1),
+        ("0", 0),
+        ("0.0", 0),
+        ("2592000", 2_592_000),
+    ] {
+        for written in [text.to_owned(), format!("\"{text}\""), format!("\" {text} \"")] {
+            let report = reported(&format!(r#""event":"ended","talk_seconds":{written}"#));
+            assert_eq!(report.events[0].talk_seconds, Some(wanted), "{written}");
+            assert_eq!(report.unread, []);
+        }
+        let form = format!("call_id=a&event=ended&talk_seconds={text}");
+        let report = read(&account, Hook::Status, &post("/t/main/events", &form)).unwrap();
+        assert_eq!(report.events[0].talk_seconds, Some(wanted), "{text}");
+    }
+    for absent in ["null", "\"\""] {
+        let report = reported(&format!(r#""event":"ended","talk_seconds":{absent}"#));
+        assert_eq!((report.events[0].talk_seconds, report.unread), (None, Vec::new()));
+    }
+}
+
+#[test]
+fn values_that_are_not_accepted_are_named_and_the_report_is_kept() {
+    for talk in
+        ["-3", "\"-0.5\"", "\"12s\"", "true", "\"nan\"", "\"inf\"", "2592001", "1e300", "[]"]
+    {
+        let report = reported(&format!(r#""event":"ended","talk_seconds":{talk}"#));
+        assert_eq!(report.events[0].kind, EventKind::Ended(None));
+        assert_eq!(report.events[0].talk_seconds, None, "{talk}");
+        assert_eq!(unread(&report), ["talk_seconds"], "{talk}");
+    }
+    for event in ["\"hangup\"", "\"completed\"", "null", "5", "\"\""] {
+        let report = reported(&format!(r#""event":{event},"to":"+18005550100""#));
+        assert_eq!((report.events.len(), unread(&report)), (0, vec!["event"]), "{event}");
+        assert_eq!(report.to.as_deref(), Some("+18005550100"));
+    }
+    for status in ["\"gone\"", "17", "true"] {
+        let report = reported(&format!(r#""event":"ended","status":{status}"#));
+        assert_eq!(report.events[0].kind, EventKind::Ended(None));
+        assert_eq!(unread(&report), ["status"], "{status}");
+    }
+    // A carrier without the field `event` uses the path `answer`.
+    let account = account(CallProvider::Generic, "https://h", "12345");
+    let read = |body: &str| read(&account, Hook::Answer, &post("/t/main/answer", body)).unwrap();
+    for (members, wanted) in [("", vec![]), (r#","event":5"#, vec!["event"])] {
+        let report = read(&format!(r#"{{"call_id":"a"{members}}}"#));
+        assert_eq!(report.events[0].kind, EventKind::Started);
+        assert_eq!(unread(&report), wanted);
+    }
+}
+
+#[test]
+fn events_and_outcomes_are_read_in_any_case() {
+    let report = reported(r#""event":"Ended","status":"Busy""#);
+    assert_eq!(report.events[0].kind, EventKind::Ended(Some(Outcome::Busy)));
+    assert_eq!(report.events[0].key, reported(r#""event":"ended""#).events[0].key);
+    let report = reported(r#""event":"ENDED","status":486"#);
+    assert_eq!(report.events[0].kind, EventKind::Ended(Some(Outcome::Busy)));
+    assert_eq!(report.unread, []);
 }

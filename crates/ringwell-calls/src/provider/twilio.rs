@@ -140,6 +140,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
         from: text("From").or_else(|| text("Caller")).filter(|_| is_callers),
         stir: text("StirVerstat").map(stir),
         leg,
+        ..Report::default()
     })
 }
 

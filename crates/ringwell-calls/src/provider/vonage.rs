@@ -89,8 +89,8 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
         events: kind.map(|kind| CallEvent { key, kind, at, talk_seconds }).into_iter().collect(),
         to: text("to").map(with_plus).filter(|_| is_callers),
         from: text("from").map(with_plus).filter(|_| is_callers),
-        stir: None,
         leg,
+        ..Report::default()
     })
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use jiff::Timestamp;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use ringwell_calls::number::asked;
 use ringwell_config::parse_duration;
-use ringwell_core::PromoNumber;
 use serde_json::Value;
 
 use super::layout::{self, Conversion, Upload};
@@ -30,7 +30,8 @@ match are left out: those without its click id, or for google-calls without the 
 Their count is printed at the end.
 
 In csv, fields that a spreadsheet would read as formulas get a leading ', except for telephone \
-numbers; with --raw, no field gets one. If an export is interrupted, the command prints the last \
+numbers, and control characters, such as line breaks in a visitor's parameters, are replaced by \
+spaces; with --raw, fields are not changed. If an export is interrupted, the command prints the last \
 position: pass this position to --after to continue the export. With --output, the continued \
 export appends to the file.
 
@@ -92,7 +93,7 @@ pub(crate) struct Args {
     /// For uploads: export each answered call as a conversion with this name
     #[arg(long, value_name = "NAME")]
     conversion: Option<String>,
-    /// For csv: do not escape formulas
+    /// For csv: do not escape formulas or replace control characters
     #[arg(long)]
     raw: bool,
     /// The output file; the default is stdout
@@ -109,10 +110,9 @@ impl Args {
         let is = |wanted: &Option<String>, found: &Value| {
             wanted.as_deref().is_none_or(|wanted| found.as_str() == Some(wanted))
         };
-        let parsed = |text: &str| PromoNumber::parse(text).ok();
         let is_number = |wanted: &String| {
             let found = call["to"].as_str().unwrap_or_default();
-            found == wanted || parsed(wanted).is_some_and(|wanted| parsed(found) == Some(wanted))
+            found == wanted || asked(wanted).is_some_and(|wanted| found == wanted)
         };
         let score = call["robocall"]["score"].as_u64().unwrap_or(0);
         let talk = call["talk_seconds"].as_u64().filter(|_| call["outcome"] == "answered");

@@ -102,7 +102,7 @@ pub(crate) fn call_header() -> Vec<&'static str> {
 }
 
 /// Formats a call as the fields of one line. Unless `is_raw`, fields that look like formulas are
-/// escaped.
+/// escaped, and control characters are replaced.
 pub(crate) fn call_line(call: &Value, is_raw: bool) -> Vec<String> {
     let mut line: Vec<String> = COLUMNS
         .iter()
@@ -279,15 +279,17 @@ fn text(value: Option<&Value>) -> String {
     }
 }
 
-/// Puts `'` before text that spreadsheets read as a formula. Leaves telephone numbers unchanged.
+/// Puts `'` before text that spreadsheets read as a formula, and replaces control characters by
+/// spaces, so that each record is one line of plain text. Leaves telephone numbers unchanged.
 fn harmless(field: String) -> String {
     let is_number = field.strip_prefix('+').is_some_and(|digits| {
         (3..=15).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit())
     });
-    if field.starts_with(['=', '+', '-', '@', '\t', '\r']) && !is_number {
-        return format!("'{field}");
+    let is_first = |c: char| matches!(c, '=' | '+' | '-' | '@') || c.is_control();
+    if field.starts_with(is_first) && !is_number {
+        return format!("'{}", field.replace(char::is_control, " "));
     }
-    field
+    if field.contains(char::is_control) { field.replace(char::is_control, " ") } else { field }
 }
 
 /// Formats a call as one line of JSON.

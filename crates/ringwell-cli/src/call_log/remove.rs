@@ -30,6 +30,13 @@ pub(crate) struct Args {
     access: Access,
 }
 
+/// Whether `id` can be the id of a call: `c_` and hexadecimal digits. The list of ids may come from
+/// a program that took a visitor's text for an id.
+fn is_call(id: &str) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    id.strip_prefix("c_").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_digit))
+}
+
 /// Removes the calls one after the other. Prints why a call was not removed, and goes on.
 ///
 /// # Errors
@@ -40,8 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let result = args.result.as_ref().map(|id| format!("/outcomes/{}", escaped(id)));
     let mut left = 0_u64;
     for id in &args.ids {
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        let reason = if id.is_empty() || !id.bytes().all(is_name) {
+        let reason = if !is_call(id) {
             "this is not the id of a call: `ringwell calls export` lists the ids".to_owned()
         } else {
             match client.delete(
@@ -65,4 +71,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let removed = counted(args.ids.len() as u64 - left, kind);
     print_line(format_args!("removed {removed}"));
     Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+#[test]
+fn only_an_id_of_a_call_is_sent_to_the_server() {
+    assert!(is_call("c_1") && is_call("c_2fc70123456789abcdef012345"));
+    for text in
+        ["", "c_", "1", "summer", "--url=http://evil", "c_1/outcomes", "c_1\n", "c_G", "C_1"]
+    {
+        assert!(!is_call(text), "{text:?}");
+    }
 }

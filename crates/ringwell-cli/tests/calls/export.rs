@@ -37,6 +37,11 @@ impl Switchboard {
     }
 }
 
+/// The number of exported calls to `number`.
+fn count_of(board: &Switchboard, number: &str) -> usize {
+    board.calls_say(&["export", "--number", number]).lines().count()
+}
+
 #[test]
 fn every_call_is_exported_once_and_filters_apply() {
     let board = Switchboard::new("");
@@ -53,7 +58,7 @@ fn every_call_is_exported_once_and_filters_apply() {
             });
         }
     });
-    let number = board.visitor("17&gclid=%3D1%2B1");
+    let number = board.visitor("17&gclid=%3D1%2B1&utm_term=x%0Ay%1B");
     board.call_of("CB1", number);
     let lines = board.calls_say(&["export"]);
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -70,6 +75,9 @@ fn every_call_is_exported_once_and_filters_apply() {
     assert_eq!(lines.next(), None);
     let raw = board.calls_say(&["export", "--format", "csv", "--raw", "--pool", "16"]);
     assert!(raw.contains(",=1+1,"), "{raw}");
+    assert_eq!(field("utm_term"), "x y ");
+    assert!(raw.contains(",\"x\ny\u{1b}\","), "{raw}");
+    assert_eq!(count_of(&board, "(200) 160-0001"), 1_050);
     assert_eq!(board.calls_say(&["export", "--until", "24h"]), "");
     let count = |flags: &[&str]| board.calls_say(&[&["export"], flags].concat()).lines().count();
     assert_eq!(count(&["--pool", "15", "--pool", "16"]), 1_051);

@@ -49,6 +49,32 @@ fn logged(board: &Switchboard, output: &Output) -> serde_json::Value {
     board.call(said.split(':').next().unwrap(), |call| call["state"] == "ended")
 }
 
+/// A report whose values are not accepted is stored, and the log names the fields.
+#[test]
+fn the_log_names_fields_of_your_own_switch_that_are_not_accepted_without_their_values() {
+    let board = board();
+    let report = |body: &str| {
+        let secret = format!("Bearer {}", OTHERS[5].1);
+        let headers = [("authorization", &*secret), ("content-type", "application/json")];
+        board.phone.client().post("/t/at-generic/events", &headers, body).unwrap().status
+    };
+    assert_eq!(report(r#"{"call_id":"g1","event":"ended","talk_seconds":0.4}"#), 200);
+    assert_eq!(board.call("g1", |_| true)["outcome"], "answered");
+    assert!(!board.server.log().contains("talk_seconds"), "{}", board.server.log());
+    let odd = r#"{"call_id":"g2","event":"ended","status":"by Jane","talk_seconds":"12 s"}"#;
+    for _ in 0..3 {
+        assert_eq!(report(odd), 200);
+    }
+    assert_eq!(board.call("g2", |_| true)["state"], "ended");
+    board.server.says("values are not accepted");
+    let log = board.server.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("are not accepted")).collect();
+    let [line] = lines[..] else { panic!("{log}") };
+    let wanted = ["WARN", "at-generic", "talk_seconds (accepted: ", "status (accepted: "];
+    assert!(wanted.iter().all(|part| line.contains(part)), "{line}");
+    assert!(!log.contains("Jane"), "{log}");
+}
+
 #[test]
 fn each_provider_can_be_played() {
     let board = board();

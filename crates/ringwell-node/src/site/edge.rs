@@ -20,7 +20,7 @@ use super::response::{allow, nothing, refused};
 use super::sites::{Outcome, SiteEntry};
 use super::token::Visitor;
 use super::visit::Visit;
-use crate::fields::text;
+use crate::fields::{text, values};
 use crate::response::{AnswerBody, whole};
 use crate::shard::HttpShard;
 
@@ -62,9 +62,7 @@ pub(super) async fn headers(
     let sender = Sender { address, ..sender };
     let page = text(headers, &X_ORIGINAL_URI).unwrap_or_default();
     let (landing, page_query) = page.split_once('?').unwrap_or((page, ""));
-    let has_consented =
-        text(headers, &CONSENT) == Some("granted") && text(headers, &SEC_GPC) != Some("1");
-    let may_store = has_consented || entry.site.consent != Consent::Required;
+    let may_store = has_consented(headers) || entry.site.consent != Consent::Required;
     let visit = Visit {
         visitor: text(headers, &X_VISITOR).map(str::to_owned),
         params: may_store.then(|| Visit::params_of(page_query)),
@@ -90,6 +88,19 @@ pub(super) async fn headers(
         }
     }
     response
+}
+
+/// Whether the visitor has consented. If a header occurs several times, each of its values counts, so
+/// that one refusal suffices.
+fn has_consented(headers: &HeaderMap) -> bool {
+    let (consent, privacy) = (CONSENT, SEC_GPC);
+    let mut consents = values(headers, &consent).peekable();
+    let is_granted = consents.peek().is_some() && consents.all(|value| value == "granted");
+    let objects = |value: &HeaderValue| {
+        let mut items = value.as_bytes().split(|byte| *byte == b',');
+        items.any(|item| item.trim_ascii() == b"1")
+    };
+    is_granted && !values(headers, &privacy).any(objects)
 }
 
 /// `GET /site/v1/amp?site=`: answers a request from `amp-call-tracking`. If the answer is `{}`, the
@@ -179,4 +190,28 @@ async fn give(
     let given = allocate(thread, entry, visitor, &params, sender.traced).await?;
     entry.count(Outcome::Numbers);
     Some((visitor, given))
+}
+
+#[cfg(test)]
+#[test]
+fn one_refusal_suffices_if_a_header_occurs_twice() {
+    let has_consented = |consents: &[&'static str], privacy: &[&'static str]| {
+        let mut headers = HeaderMap::new();
+        for (name, values) in [(CONSENT, consents), (SEC_GPC, privacy)] {
+            for value in values {
+                headers.append(name.clone(), HeaderValue::from_static(value));
+            }
+        }
+        has_consented(&headers)
+    };
+    assert!(has_consented(&["granted"], &[]));
+    assert!(has_consented(&["granted", "granted"], &["0", "0"]));
+    for consents in
+        [&[][..], &["granted", "denied"], &["denied", "granted"], &["granted", ""], &["Granted"]]
+    {
+        assert!(!has_consented(consents, &[]), "{consents:?}");
+    }
+    for privacy in [&["1"][..], &["0", "1"], &["1", "0"], &["0, 1"]] {
+        assert!(!has_consented(&["granted"], privacy), "{privacy:?}");
+    }
 }

@@ -115,3 +115,61 @@ proptest! {
         })?;
     }
 }
+
+/// A clock was an hour ahead when a call arrived, and was then corrected.
+#[tokio::test]
+async fn reports_that_arrive_after_the_clock_was_set_back_keep_the_beginning_and_its_visitor() {
+    const AHEAD: u64 = BEGIN + 3_600;
+    let folder = tempfile::TempDir::new().unwrap();
+    let location = Location::File(folder.path().join("calls.sqlite"));
+    let log = Log::open(&location).await.unwrap();
+    let store = async |change: CallChange, now: u64| {
+        let now = Millis(now * 1000);
+        writer::together(&log, now, [&change].into_iter()).await.unwrap().remove(0)
+    };
+    for (call, first) in [("CA1", EventKind::Started), ("CA2", EventKind::Ringing)] {
+        store(change(call, AHEAD, first), AHEAD).await;
+        store(change(call, AHEAD + 5, EventKind::Answered), AHEAD + 5).await;
+        let attribution = Some(looked_up(Some(NUMBER), Millis(AHEAD * 1000)));
+        let looked = Some((Some(NUMBER.to_owned()), Millis(AHEAD * 1000)));
+        let found = CallChange {
+            attribution,
+            looked_up: looked,
+            ..CallChange::about("main".into(), "twilio".into(), call.into())
+        };
+        store(found, AHEAD + 5).await;
+        let id = change(call, 0, first).id();
+        let before = log.call(&id).await.unwrap().unwrap().call;
+
+        for kind in [EventKind::Started, EventKind::Ringing, EventKind::Answered] {
+            let applied = store(change(call, BEGIN + 60, kind), BEGIN + 60).await;
+            assert_eq!(applied.unattributed, None, "{call} {kind:?}");
+        }
+        let seen = Some(Millis((BEGIN + 61) * 1000));
+        let seen = CallChange { events: Vec::new(), seen, ..change(call, 0, first) };
+        assert_eq!(store(seen, BEGIN + 61).await.unattributed, None);
+        let after = log.call(&id).await.unwrap().unwrap().call;
+        assert_eq!(after.facts.started_at(), Millis(AHEAD * 1000));
+        assert_eq!(after.facts.answered_at(), before.facts.answered_at());
+        assert_eq!(after.attribution, before.attribution);
+
+        // A time of the provider's own is still believed.
+        let mut own = change(call, BEGIN + 50, EventKind::Started);
+        own.events[0].received = Millis((BEGIN + 70) * 1000);
+        let applied = store(own, BEGIN + 70).await;
+        assert_eq!(applied.unattributed.unwrap().1, Millis((BEGIN + 50) * 1000));
+    }
+}
+
+/// Another server stores the reports that waited in its file after the database was away.
+#[tokio::test]
+async fn a_report_that_waited_still_dates_the_beginning_by_its_arrival() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let location = Location::File(folder.path().join("calls.sqlite"));
+    let log = Log::open(&location).await.unwrap();
+    store(&log, &change("CA1", BEGIN + 30, EventKind::Ended(None))).await;
+    store(&log, &change("CA1", BEGIN, EventKind::Started)).await;
+    let id = change("CA1", BEGIN, EventKind::Started).id();
+    let call = log.call(&id).await.unwrap().unwrap().call;
+    assert_eq!(call.facts.started_at(), Millis(BEGIN * 1000));
+}

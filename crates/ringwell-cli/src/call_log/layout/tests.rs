@@ -42,6 +42,18 @@ fn the_columns_of_calls_are_an_interface() {
 }
 
 #[test]
+fn a_field_is_one_line_without_control_characters_unless_raw() {
+    let odd = "x\n--url=http://evil,\r\ny\u{1b}[2J\0\u{9b}z\u{7f}é";
+    let parameters = json!({ "utm_term": odd, "utm_source": "\n=1+1" });
+    let call = json!({ "id": "c_1", "attribution": { "parameters": parameters } });
+    let line = call_line(&call, false);
+    assert!(line.iter().all(|field| !field.contains(char::is_control)), "{line:?}");
+    assert!(line.contains(&"x --url=http://evil,  y [2J  z é".to_owned()), "{line:?}");
+    assert!(line.contains(&"' =1+1".to_owned()), "{line:?}");
+    assert!(call_line(&call, true).contains(&odd.to_owned()));
+}
+
+#[test]
 fn conversions_have_the_form_that_each_system_reads() {
     let sale = json!({
         "type": "Sale", "value": "129.50", "currency": "EUR", "external_id": "order-7",
