@@ -11,6 +11,8 @@ use super::phone::{Phone, Provider};
 use super::support::batch::{self, BULK};
 use super::support::server::{Server, ringwell};
 use super::support::site::{Pool, Site, TOKEN};
+use serde_json::json;
+
 use super::{LIFETIME, Switchboard};
 
 const CALLER: &str = "4155551234";
@@ -216,7 +218,9 @@ fn two_shards() -> Site {
     let values: Vec<&str> = [SECRET].into_iter().chain(others).chain([SECRET]).collect();
     for (id, value) in values.iter().enumerate() {
         for pool in &site.pools {
-            batch::one(&mut client, pool, &format!("{id}&gclid={value}&pad={pad}"));
+            let suffix = pool.suffix(&format!("id={id}&gclid={value}&pad={pad}"));
+            let body = json!({"requests": [{"api_suffix": suffix}]}).to_string();
+            assert_ne!(batch::rows(&client.post(BULK, &[], &body).unwrap())[0].number, 0);
         }
     }
     server.stop();
