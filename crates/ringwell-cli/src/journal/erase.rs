@@ -24,7 +24,7 @@ use ringwell_journal::{
 use ringwell_node::disk::{DataLock, Identity, OsFiles};
 use ringwell_wire::params;
 
-use self::todo::{State, Todo, Work};
+use self::todo::{State, TODO, Todo, Work};
 use super::files::{BACKUP_LIST, ShardFiles, shards_in};
 use crate::call_log::erase::{pair, read_list};
 use crate::print::counted;
@@ -35,8 +35,8 @@ hashes stay the same. Spare files, which may contain data of older segments, are
 server first.
 
 The command first plans the whole erasure. If it is interrupted after that, run it again, or start \
-the server: either completes the erasure. If it is interrupted earlier, nothing was erased: run it \
-again. Until then, each start of the server logs a warning.
+the server: either completes the erasure. If it is interrupted while it plans, nothing was erased: \
+run it again. Each start of the server logs a warning until you do.
 
 Backups still contain the parameters: delete the backups, and take new ones.
 
@@ -46,8 +46,6 @@ The command prints the count of such allocations.
 Examples:
   ringwell journal erase /var/lib/ringwell/data --list erase.list
   ringwell journal erase ./data --parameter gclid=Cj0KCQ";
-
-pub(crate) use self::todo::TODO;
 
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]

@@ -15,7 +15,7 @@ use ringwell_store::file_exists;
 use serde::{Deserialize, Serialize};
 
 /// The name of the file in the data directory.
-pub(crate) const TODO: &str = "journal-erase.todo";
+pub(super) const TODO: &str = "journal-erase.todo";
 
 /// The length of the SHA-256 at the end of the file.
 const SUM_BYTES: u64 = 64;
@@ -34,7 +34,7 @@ pub(super) enum Work {
     Count { erased: u64 },
 }
 
-/// How far an interrupted erasure had got.
+/// The progress of an interrupted erasure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// No erasure was interrupted.
@@ -89,7 +89,7 @@ impl Todo {
     }
 }
 
-/// Returns how far an interrupted erasure had got.
+/// Returns the progress of an interrupted erasure.
 ///
 /// # Errors
 /// If the file cannot be read.
