@@ -159,16 +159,27 @@ impl From<StoreError> for Problem {
                 };
                 Self::new(status, refusal.to_string())
             }
-            StoreError::Database(_) | StoreError::Silent => {
+            error if error.is_busy() => {
+                let detail = "another change of the directory, such as an import, is in progress: \
+                    try again when it has ended";
+                Self { retry_after: Some(5), ..Self::unavailable(detail) }
+            }
+            StoreError::Database(_)
+            | StoreError::Silent
+            | StoreError::Busy
+            | StoreError::ReadOnly => {
                 if let Some(left_out) = SILENT.pass() {
                     tracing::error!(%error, left_out, "a management request failed");
                 }
                 let detail = if error.is_full() {
                     "the disk of the directory's database is full: free some space, then try again"
+                } else if error.is_read_only() {
+                    "the directory's database is read-only: set directory.database to the address \
+                        of the primary server"
                 } else {
                     "the directory's database does not answer: try again later"
                 };
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+                Self::unavailable(detail)
             }
             StoreError::Provider(error) => {
                 tracing::error!(%error, "numbers cannot be bought");

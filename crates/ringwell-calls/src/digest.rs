@@ -1,5 +1,7 @@
 //! Hashes, message authentication codes and their text encodings.
 
+use std::fmt;
+
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::signature::{Ed25519KeyPair, KeyPair};
@@ -36,6 +38,41 @@ impl Mac {
 #[must_use]
 pub fn sha256_hex(bytes: &[u8]) -> String {
     hex(digest::digest(&digest::SHA256, bytes).as_ref())
+}
+
+/// A SHA-256 of bytes that are not all in memory.
+#[derive(Clone)]
+pub struct Sha256(digest::Context);
+
+impl Sha256 {
+    /// The hash of no bytes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(digest::Context::new(&digest::SHA256))
+    }
+
+    /// Appends `bytes`.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Returns the hash in lower-case hexadecimal digits.
+    #[must_use]
+    pub fn hex(self) -> String {
+        hex(self.0.finish().as_ref())
+    }
+}
+
+impl fmt::Debug for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sha256")
+    }
+}
+
+impl Default for Sha256 {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// Encodes `bytes` in lower-case hexadecimal digits.

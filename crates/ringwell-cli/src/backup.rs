@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::data_files;
 use crate::environment::{cores, variable};
 use crate::faults::show_of_file;
-use crate::journal::{BACKUP_LIST as LIST, verify_directory};
+use crate::journal::{self, BACKUP_LIST as LIST, verify_directory};
 use crate::print::{print, print_note};
 use crate::progress::Progress;
 use crate::usage::WrongUsage;
@@ -135,6 +135,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "{} is inside the data directory {data}: choose a directory outside it for --to",
         to.display()
     );
+    journal::erase::check_finished(&sources.data)?;
     let partial = partial(to)?;
     let taken = take(&sources, &partial);
     if taken.is_err() {

@@ -25,7 +25,6 @@ use ringwell_config::{
 use ringwell_directory::Directory;
 use ringwell_node::disk::{self, LockError};
 use ringwell_node::warn_of_validity;
-use ringwell_store::file_exists;
 use rustix::process::{Resource, getrlimit};
 
 use crate::api_client::{ApiClient, HEALTH_MAX, Url};
@@ -36,7 +35,7 @@ use crate::configuration::{
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::faults::{NAME_CONFIG, is_file};
 use crate::flags::durability;
-use crate::journal::erase::INTENT;
+use crate::journal::erase;
 use crate::print::{counted, print};
 use crate::version::VERSION;
 
@@ -386,8 +385,9 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     if let Err(error) = disk::check_complete(data) {
         findings.bad("data", error.to_string());
     }
-    if let Err(error) = file_exists(&data.join(INTENT)) {
-        findings.bad("data", error.to_string());
+    match erase::unplanned(data) {
+        Ok(warning) => warning.into_iter().for_each(|it| findings.note("data", it)),
+        Err(error) => findings.bad("data", format!("{error:#}")),
     }
     let unreadable = disk::unreadable_files(data);
     let can_be_read = unreadable.is_empty();

@@ -29,7 +29,7 @@ use ringwell_node::disk::{
 use crate::backup::{DATABASES, Sources, sources, verify_copy};
 use crate::database_lock::claim;
 use crate::environment::variable;
-use crate::journal::BACKUP_LIST;
+use crate::journal::{self, BACKUP_LIST};
 use crate::print::print_line;
 use crate::usage::WrongUsage;
 use database::{Target, targets};
@@ -251,5 +251,6 @@ fn check_copy(copy: &Path) -> anyhow::Result<()> {
     if !journal.is_ok_and(|it| it.is_dir()) {
         bail!("{} is not a copy of a data directory: it has no journal", copy.display());
     }
-    Ok(())
+    // The copy's frames may seem to be damaged, but the copy is good once the erasure is complete.
+    journal::erase::check_finished(copy)
 }

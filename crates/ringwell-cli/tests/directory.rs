@@ -12,6 +12,8 @@ mod full_disk;
 mod journals;
 #[path = "directory/older_copy.rs"]
 mod older_copy;
+#[path = "directory/refused.rs"]
+mod refused;
 #[path = "../../ringwell-store/tests/rig/mod.rs"]
 mod rig;
 #[path = "directory/stopped.rs"]

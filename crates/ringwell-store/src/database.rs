@@ -16,7 +16,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sqlx::any::{AnyArguments, AnyPoolOptions, AnyRow};
 use sqlx::pool::PoolConnection;
 use sqlx::query::Query;
-use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor, Transaction};
+use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor, Row, Transaction};
 use tokio::sync::{OnceCell, watch};
 
 use crate::file::{self, FileFault};
@@ -308,6 +308,24 @@ impl Database {
     pub async fn write(&self) -> Result<Transaction<'static, Any>, StoreError> {
         self.ready().await?;
         Ok(self.writers.begin_with(self.kind.begin_write()).await?)
+    }
+
+    /// Whether another change uses SQLite's only connection for changes.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.kind == Kind::Sqlite && self.writers.size() > 0 && self.writers.num_idle() == 0
+    }
+
+    /// Whether the database refuses all changes, as a standby of PostgreSQL does.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn is_read_only(&self) -> Result<bool, StoreError> {
+        if self.kind == Kind::Sqlite {
+            return Ok(false);
+        }
+        let query = sqlx::query("SELECT current_setting('transaction_read_only') = 'on'");
+        let rows = self.read_rows(query).await?;
+        Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(false))
     }
 
     /// Begins a read transaction. All reads in it see the same state.

@@ -1,5 +1,7 @@
 //! The errors of the directory's database, grouped by the action that the caller can take.
 
+use std::borrow::Cow;
+
 use ringwell_core::{PoolId, PromoNumber};
 use ringwell_directory::PoolFault;
 
@@ -15,6 +17,12 @@ pub enum StoreError {
     /// The database can be reached but does not answer. A later attempt may succeed.
     #[error("the directory's database did not answer in time")]
     Silent,
+    /// Another change took longer than a change may wait for it. A later attempt may succeed.
+    #[error("another change of the directory is in progress")]
+    Busy,
+    /// PostgreSQL refuses all changes, as a standby does.
+    #[error("the directory's database is read-only: set the address of the primary server")]
+    ReadOnly,
     /// The file cannot be used as a database.
     #[error(transparent)]
     File(#[from] FileFault),
@@ -141,11 +149,23 @@ impl StoreError {
         matches!(self, Self::Database(error) if is_full(error))
     }
 
-    /// Whether a change failed because PostgreSQL waited too long for another change to end. This
-    /// does not happen with SQLite, because only one server uses the database.
-    pub(crate) fn is_lock_timeout(&self) -> bool {
-        let Self::Database(sqlx::Error::Database(error)) = self else { return false };
-        error.code().is_some_and(|code| code == "55P03")
+    /// Whether a change failed because it waited too long for another change to end.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        // PostgreSQL's lock_not_available, and SQLite's BUSY.
+        matches!(self, Self::Busy) || self.code().is_some_and(|code| code == "55P03" || code == "5")
+    }
+
+    /// Whether PostgreSQL refuses all changes, as a standby does.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, Self::ReadOnly) || self.code().is_some_and(|code| code == "25006")
+    }
+
+    /// The code of an error that the database returned.
+    fn code(&self) -> Option<Cow<'_, str>> {
+        let Self::Database(error) = self else { return None };
+        error.as_database_error().and_then(sqlx::error::DatabaseError::code)
     }
 }
 

@@ -60,7 +60,7 @@ impl Store {
         let mut waits = 0;
         let mut change = loop {
             match self.change(who, now).await {
-                Err(error) if error.is_lock_timeout() && waits < WAITS_MAX => {
+                Err(error) if error.is_busy() && waits < WAITS_MAX => {
                     waits += 1;
                     tracing::info!("another server is importing its pools into the database");
                 }

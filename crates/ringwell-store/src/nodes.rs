@@ -133,7 +133,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn note_journal(&self, node: &str, journal: &str) -> Result<(), StoreError> {
-        let mut tx = self.database.write().await?;
+        let mut tx = self.begin().await?;
         let query = sqlx::query("UPDATE nodes SET journal = $2 WHERE name = $1");
         query.bind(node.to_owned()).bind(journal.to_owned()).execute(&mut *tx).await?;
         tx.commit().await?;

@@ -13,7 +13,7 @@ use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::RingPool;
 use serde_json::Value;
 use sqlx::any::AnyRow;
-use sqlx::{AnyConnection, Row};
+use sqlx::{Any, AnyConnection, Row, Transaction};
 
 use crate::change::Change;
 use crate::database::{Database, Location};
@@ -147,11 +147,32 @@ impl Store {
     /// Begins a change whose author is `who`. Waits until all other changes have ended.
     ///
     /// # Errors
-    /// [`StoreError::Database`].
+    /// [`StoreError::Busy`] if another change takes too long, or [`StoreError::Database`].
     pub async fn change(&self, who: &str, now: Millis) -> Result<Change, StoreError> {
         let orders = Orders::of(self.provider.clone());
         let rules = (self.margin, self.inventory.clone(), orders);
-        Change::begin(self.database.write().await?, who, now, rules).await
+        Change::begin(self.begin().await?, who, now, rules).await
+    }
+
+    /// Begins a transaction that changes the database.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] if another change takes too long, or [`StoreError::Database`].
+    pub(crate) async fn begin(&self) -> Result<Transaction<'static, Any>, StoreError> {
+        match self.database.write().await {
+            Err(StoreError::Database(sqlx::Error::PoolTimedOut)) if self.database.is_changing() => {
+                Err(StoreError::Busy)
+            }
+            begun => begun,
+        }
+    }
+
+    /// Whether the database refuses all changes, as a standby of PostgreSQL does.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn is_read_only(&self) -> Result<bool, StoreError> {
+        self.database.is_read_only().await
     }
 
     /// Returns the network of a pool, even if the pool was removed. Returns `None` if the pool
@@ -232,7 +253,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn confirm(&self, node: &str, version: u64, at: Millis) -> Result<(), StoreError> {
-        let mut tx = self.database.write().await?;
+        let mut tx = self.begin().await?;
         let query = sqlx::query(
             "INSERT INTO nodes (name, applied_version, at_ms) \
              VALUES ($1, $2, $3) \

@@ -209,7 +209,7 @@ impl Store {
     /// Replaces the stored `hash` with the SHA-256 of `token`, unless the stored hash has changed.
     async fn replace_hash(&self, id: &str, hash: &str, token: &str) -> Result<(), StoreError> {
         let Some(token) = Token::parse(token) else { return Ok(()) };
-        let mut tx = self.database.write().await?;
+        let mut tx = self.begin().await?;
         let query = sqlx::query("UPDATE tokens SET hash = $1 WHERE id = $2 AND hash = $3");
         let query = query.bind(format!("{SHA256}{}", token.hash()));
         query.bind(id.to_owned()).bind(hash.to_owned()).execute(&mut *tx).await?;

@@ -126,7 +126,11 @@ fn data(status: StatusCode, class: &str, text: impl Into<Value>) -> Response {
 /// under `/v1/`.
 fn failed(error: StoreError) -> Response {
     match error {
-        StoreError::Database(_) | StoreError::Silent | StoreError::Provider(_) => {
+        StoreError::Database(_)
+        | StoreError::Silent
+        | StoreError::Busy
+        | StoreError::ReadOnly
+        | StoreError::Provider(_) => {
             let text = Problem::from(error).detail().to_owned();
             data(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", text)
         }

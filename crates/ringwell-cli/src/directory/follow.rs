@@ -45,8 +45,8 @@ pub(super) struct Follower {
     tokens: DatabaseTokens,
     /// Notified when this process itself has changed the directory.
     changed: Arc<Notify>,
-    /// Whether the last query to the database failed.
-    is_lost: bool,
+    /// The trouble with the database that was reported last, until all queries succeed again.
+    trouble: Option<Trouble>,
     /// The reason why the shards refuse the newest version.
     refused: Option<String>,
     naming: Naming,
@@ -84,6 +84,15 @@ impl Behind {
     }
 }
 
+/// A trouble with the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// A query fails.
+    Lost,
+    /// The database can be read, but refuses changes.
+    ReadOnly,
+}
+
 /// The result of one check of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looked {
@@ -114,7 +123,7 @@ impl Follower {
         (changed, tokens): (Arc<Notify>, DatabaseTokens),
         naming: Naming,
     ) -> Self {
-        let (confirmed, is_lost, refused) = (version, false, None);
+        let (confirmed, trouble, refused) = (version, None, None);
         Self {
             store,
             node,
@@ -125,7 +134,7 @@ impl Follower {
             sites,
             tokens,
             changed,
-            is_lost,
+            trouble,
             refused,
             naming,
             behind: Behind::default(),
@@ -141,24 +150,33 @@ impl Follower {
 
     /// Runs a few checks. Returns `false` once the node has ended.
     async fn round(&mut self) -> bool {
+        let mut answers = false;
         for _ in 0..DUE_EVERY {
             let _ = tokio::time::timeout(EVERY, self.changed.notified()).await;
-            match self.look().await {
+            let looked = self.look().await;
+            answers = looked.is_ok();
+            match looked {
                 Ok(Looked::Ended) => return false,
-                Ok(Looked::Current | Looked::Behind) => self.found(),
+                Ok(Looked::Current | Looked::Behind) => {}
+                Err(error) if error.is_busy() => {}
                 Err(error) => self.lost(&error),
             }
         }
-        if !self.is_lost
-            && let Err(error) = self.now_and_then().await
-        {
-            self.lost(&error);
+        if answers {
+            match self.now_and_then().await {
+                // Another change, such as another node's import, is in progress.
+                Err(error) if !error.is_busy() => self.lost(&error),
+                Ok(()) | Err(_) => self.found(),
+            }
         }
         true
     }
 
     /// Does the work that need not be done several times a second.
     async fn now_and_then(&mut self) -> Result<(), StoreError> {
+        if self.store.is_read_only().await? {
+            return Err(StoreError::ReadOnly);
+        }
         self.naming.note(&self.store, &self.node).await?;
         let nodes = self.store.nodes().await?;
         // Adds this node again if it is missing, because an operator may have removed it by
@@ -280,17 +298,26 @@ impl Follower {
     }
 
     fn lost(&mut self, error: &StoreError) {
-        if !std::mem::replace(&mut self.is_lost, true) {
-            tracing::error!(
+        let trouble = if error.is_read_only() { Trouble::ReadOnly } else { Trouble::Lost };
+        if self.trouble.replace(trouble) == Some(trouble) {
+            return;
+        }
+        match trouble {
+            Trouble::ReadOnly => tracing::error!(
+                %error,
+                "the directory's database cannot be changed: the server continues with the pools \
+                 in it, and changes to pools fail"
+            ),
+            Trouble::Lost => tracing::error!(
                 %error,
                 "the directory's database cannot be read: the server continues with its current \
                  pools"
-            );
+            ),
         }
     }
 
     fn found(&mut self) {
-        if std::mem::take(&mut self.is_lost) {
+        if self.trouble.take().is_some() {
             tracing::info!("the directory's database is available again");
         }
     }

@@ -1,18 +1,19 @@
 //! `ringwell journal erase`: overwrites parameters of allocations in place.
 //!
-//! Decides which files are written, and in which order. The bytes to write are first stored in a
-//! separate file. If a crash interrupts the command, running it again completes the erasure, so no
-//! frame stays partly overwritten. `ringwell_journal::erase` computes the bytes to write. Source:
-//! docs/spec/journal.md, "Erasure".
+//! Decides what is written and removed. All of it is first stored in a separate file (`todo.rs`).
+//! If a crash interrupts the command after that, running it again or starting the server completes
+//! the whole erasure, so no frame stays partly overwritten. `ringwell_journal::erase` computes the
+//! bytes to write. Source: docs/spec/journal.md, "Erasure".
 
-use std::fs::{self, File, OpenOptions};
+mod todo;
+
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
-use ringwell_calls::digest::{hex, sha256_hex};
+use ringwell_calls::digest::hex;
 use ringwell_calls::log::fingerprint;
 use ringwell_calls::number::promo_number;
 use ringwell_core::PromoNumber;
@@ -21,10 +22,9 @@ use ringwell_journal::{
     Step, Walk, encode_end, has_stamp, parameters_in, pieces,
 };
 use ringwell_node::disk::{DataLock, Identity, OsFiles};
-use ringwell_store::file_exists;
 use ringwell_wire::params;
-use serde::{Deserialize, Serialize};
 
+use self::todo::{State, TODO, Todo, Work};
 use super::files::{BACKUP_LIST, ShardFiles, shards_in};
 use crate::call_log::erase::{pair, read_list};
 use crate::print::counted;
@@ -32,8 +32,11 @@ use crate::print::counted;
 pub(crate) const HELP: &str = "\
 Overwrites the parameters of allocations in all segments; numbers, times, lockouts, checksums and \
 hashes stay the same. Spare files, which may contain data of older segments, are removed. Stop the \
-server first. If the command is interrupted, run it again, or start the server: either completes \
-the erasure.
+server first.
+
+The command first plans the whole erasure. If it is interrupted after that, run it again, or start \
+the server: either completes the erasure. If it is interrupted while it plans, nothing was erased: \
+run it again. Each start of the server logs a warning until you do.
 
 Backups still contain the parameters: delete the backups, and take new ones.
 
@@ -43,9 +46,6 @@ The command prints the count of such allocations.
 Examples:
   ringwell journal erase /var/lib/ringwell/data --list erase.list
   ringwell journal erase ./data --parameter gclid=Cj0KCQ";
-
-/// The file in the data directory that stores the planned bytes until they are written.
-pub(crate) const INTENT: &str = "journal-erase.todo";
 
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
@@ -65,15 +65,6 @@ pub(crate) struct Options {
 struct Wanted<'a> {
     parameters: &'a [(String, String)],
     listed: Vec<(PromoNumber, String)>,
-}
-
-/// Bytes to write, with their file and offset.
-#[derive(Debug, Serialize, Deserialize)]
-struct Patch {
-    /// The path relative to the data directory.
-    file: PathBuf,
-    offset: u64,
-    hex: String,
 }
 
 #[derive(Debug, Default)]
@@ -101,7 +92,14 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
         data.display()
     );
     let _lock = DataLock::acquire(data)?;
-    apply_intent(data)?;
+    match todo::state(data)? {
+        State::None => {}
+        State::Planning => writeln!(out, "{}", planning(data))?,
+        State::Planned => {
+            let erased = counted(todo::apply(data)?, "allocation");
+            writeln!(out, "an interrupted erasure was completed: {erased} erased")?;
+        }
+    }
     let wanted = Wanted::read(options)?;
     if wanted.parameters.is_empty() && wanted.listed.is_empty() {
         writeln!(
@@ -110,18 +108,15 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
              parameters of a visitor who never called, use --parameter NAME=VALUE"
         )?;
     }
-    let mut counts = Counts::default();
-    for files in shards_in(data)? {
-        let mut listed = files.segments.list()?;
-        listed.sort_by_key(|file| file.segno);
-        for (at, file) in listed.iter().enumerate() {
-            let next = listed.get(at + 1).map(|next| header(&files, next)).transpose()?;
-            let next = next.map(|next| next.tip.next_n);
-            segment(data, &wanted, &files, (*file, next), &mut counts)?;
+    let Counts { erased, too_short } = match plan(data, &wanted) {
+        Ok(counts) => counts,
+        Err(error) => {
+            // Nothing has been overwritten yet.
+            let _ = fs::remove_file(data.join(TODO));
+            return Err(error.context("nothing was erased"));
         }
-        remove_spares(&files.directory)?;
-    }
-    let Counts { erased, too_short } = counts;
+    };
+    todo::apply(data)?;
     writeln!(out, "{} erased", counted(erased, "allocation"))?;
     // With `engine = "nats"`, only the NATS streams record which journals exist.
     if Identity::read(&OsFiles, data)?.is_none_or(|it| it.journals.is_empty()) {
@@ -142,16 +137,55 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
 }
 
 /// Completes an interrupted `ringwell journal erase`. A server calls this before it opens its
-/// journals.
+/// journals. If the erasure was not planned completely, it cannot be completed, and a warning is
+/// logged.
 ///
 /// # Errors
 /// If a server uses `data`, or files cannot be read or written.
 pub(crate) fn finish(data: &Path) -> anyhow::Result<()> {
-    if !data.join(INTENT).exists() {
-        return Ok(());
+    match todo::state(data)? {
+        State::None => return Ok(()),
+        State::Planning => {
+            tracing::warn!("{}", planning(data));
+            return Ok(());
+        }
+        State::Planned => {}
     }
     let _lock = DataLock::acquire(data)?;
-    apply_intent(data)
+    let erased = todo::apply(data)?;
+    tracing::info!(erased, "completed an interrupted erasure in the journals");
+    Ok(())
+}
+
+/// Checks that no erasure has been interrupted while it overwrote the journals in `data`.
+///
+/// # Errors
+/// If one has, so that frames may seem to be damaged.
+pub(crate) fn check_finished(data: &Path) -> anyhow::Result<()> {
+    ensure!(
+        todo::state(data)? != State::Planned,
+        "`ringwell journal erase` was interrupted while it overwrote the journals in {}: start the \
+         server, or run the command again. Either completes the erasure; until then, frames may \
+         seem to be damaged",
+        data.display()
+    );
+    Ok(())
+}
+
+/// Returns a warning if an erasure in `data` was interrupted before it had erased anything.
+///
+/// # Errors
+/// If its file cannot be read.
+pub(crate) fn unplanned(data: &Path) -> anyhow::Result<Option<String>> {
+    Ok((todo::state(data)? == State::Planning).then(|| planning(data)))
+}
+
+fn planning(data: &Path) -> String {
+    format!(
+        "`ringwell journal erase` was interrupted before it had erased anything in {}: run that \
+         command again with the server stopped",
+        data.display()
+    )
 }
 
 impl<'a> Wanted<'a> {
@@ -208,10 +242,28 @@ fn header(files: &ShardFiles, file: &SegmentFile) -> anyhow::Result<SegmentHeade
     SegmentHeader::decode(&block[..got]).with_context(|| damaged(&path_of(files, file)))
 }
 
-/// Erases the parameters of the `wanted` allocations in one segment. `next` is the first group of
-/// the next segment, if there is one.
+/// Plans the whole erasure, and stores the plan durably. Changes no journal.
+fn plan(data: &Path, wanted: &Wanted<'_>) -> anyhow::Result<Counts> {
+    let mut todo = Todo::create(data)?;
+    let mut counts = Counts::default();
+    for files in shards_in(data)? {
+        let mut listed = files.segments.list()?;
+        listed.sort_by_key(|file| file.segno);
+        for (at, file) in listed.iter().enumerate() {
+            let next = listed.get(at + 1).map(|next| header(&files, next)).transpose()?;
+            let next = next.map(|next| next.tip.next_n);
+            segment((data, &mut todo), wanted, &files, (*file, next), &mut counts)?;
+        }
+        spares(&files.directory, (data, &mut todo))?;
+    }
+    todo.finish(counts.erased)?;
+    Ok(counts)
+}
+
+/// Plans the erasure of the parameters of the `wanted` allocations in one segment. `next` is the
+/// first group of the next segment, if there is one.
 fn segment(
-    data: &Path,
+    (data, todo): (&Path, &mut Todo),
     wanted: &Wanted<'_>,
     files: &ShardFiles,
     (file, next): (SegmentFile, Option<u64>),
@@ -223,7 +275,6 @@ fn segment(
     let header = header(files, &file)?;
     let mut walk = Walk::new(&files.segments, file, header.salt);
     let mut expected = header.tip.next_n;
-    let mut writes = Vec::new();
     loop {
         match walk.step(expected)? {
             Step::Frame { offset, header } => {
@@ -238,7 +289,7 @@ fn segment(
                     counts.erased += 1;
                     for (at, bytes) in pieces(&header, range) {
                         let (offset, hex) = (offset + at as u64, hex(&body[bytes]));
-                        writes.push(Patch { file: name.clone(), offset, hex });
+                        todo.add(&Work::Bytes { file: name.clone(), offset, hex })?;
                     }
                 }
                 expected = header.group.n + 1;
@@ -249,22 +300,28 @@ fn segment(
             Step::Fault { fault: FrameFault::Rotten, .. } => bail!(damaged()),
         }
     }
-    write_intent(data, &writes)?;
-    apply_intent(data)?;
-    clear_tail(&path, walk.offset(), (header.salt, expected), next == Some(expected))
+    let stale = tail(&path, walk.offset(), (header.salt, expected), next == Some(expected))?;
+    for (offset, zeros) in stale {
+        todo.add(&Work::Zeros { file: name.clone(), offset, zeros })?;
+    }
+    Ok(())
 }
 
-/// Overwrites the bytes after the last frame of a segment. They are frames from an earlier use of
-/// the file or, if the journal was cut off here, the frame that was cut off.
-fn clear_tail(
+/// The most zeros that are written at once.
+const ZEROS_MAX: u64 = 1 << 20;
+
+/// Returns the offsets and lengths of the bytes to clear after the last frame of a segment. They
+/// are frames from an earlier use of the file or, if the journal was cut off here, the frame that
+/// was cut off.
+fn tail(
     path: &Path,
     from: u64,
     (salt, n): (u64, u64),
     is_cut_off: bool,
-) -> anyhow::Result<()> {
-    let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+) -> anyhow::Result<Vec<(u64, u64)>> {
+    let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(from))?;
-    let mut stale = Vec::new();
+    let mut stale: Vec<(u64, u64)> = Vec::new();
     let mut block = Vec::with_capacity(BLOCK_BYTES);
     for index in 0.. {
         block.clear();
@@ -278,100 +335,29 @@ fn clear_tail(
             again",
             path.display()
         );
-        if block.iter().any(|byte| *byte != 0) && block[..] != encode_end(salt, n)[..] {
-            stale.push((index, block.len()));
+        if block.iter().all(|byte| *byte == 0) || block[..] == encode_end(salt, n)[..] {
+            continue;
+        }
+        let (offset, bytes) = (from + index * BLOCK_BYTES as u64, block.len() as u64);
+        match stale.last_mut() {
+            Some((start, zeros)) if *start + *zeros == offset && *zeros < ZEROS_MAX => {
+                *zeros += bytes;
+            }
+            _ => stale.push((offset, bytes)),
         }
     }
-    for (index, len) in &stale {
-        file.write_all_at(&vec![0; *len], from + index * BLOCK_BYTES as u64)?;
-    }
-    if !stale.is_empty() {
-        file.sync_all()?;
-    }
-    Ok(())
+    Ok(stale)
 }
 
-/// Removes the files that are kept for reuse as new segments. They contain frames of dropped
-/// segments.
-fn remove_spares(directory: &Path) -> anyhow::Result<()> {
+/// Plans the removal of the files that are kept for reuse as new segments. They contain frames of
+/// dropped segments.
+fn spares(directory: &Path, (data, todo): (&Path, &mut Todo)) -> anyhow::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let is_spare = path.extension().is_some_and(|it| it == "spare" || it == "tmp");
         if is_spare && path.is_file() {
-            fs::remove_file(&path)?;
+            todo.add(&Work::Spare { spare: path.strip_prefix(data)?.to_owned() })?;
         }
     }
-    Ok(File::open(directory)?.sync_all()?)
-}
-
-/// Stores the planned bytes durably, with a checksum at their end.
-fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
-    if writes.is_empty() {
-        return Ok(());
-    }
-    let mut text = String::new();
-    for write in writes {
-        text += &serde_json::to_string(write)?;
-        text.push('\n');
-    }
-    let sum = sha256_hex(text.as_bytes());
-    text += &sum;
-    let path = data.join(INTENT);
-    let write = || {
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        File::open(data)?.sync_all()
-    };
-    write().with_context(|| {
-        let bytes = text.len();
-        format!(
-            "cannot write {}: the erasure is incomplete, and some segments still contain the \
-             parameters. Free {bytes} bytes of disk space, and run the command again",
-            path.display()
-        )
-    })
-}
-
-/// Writes the planned bytes if they were stored completely. Otherwise, the segment for which they
-/// were planned has not been changed yet.
-fn apply_intent(data: &Path) -> anyhow::Result<()> {
-    let path = data.join(INTENT);
-    if !file_exists(&path)? {
-        return Ok(());
-    }
-    let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    // Bytes that are not UTF-8 result from an unfinished write, and so does a checksum that does
-    // not match.
-    let text = String::from_utf8(bytes).unwrap_or_default();
-    let lines = text.len().checked_sub(64).filter(|at| text.is_char_boundary(*at));
-    let lines = lines.map(|at| text.split_at(at));
-    if let Some((lines, _)) = lines.filter(|(lines, sum)| sha256_hex(lines.as_bytes()) == *sum) {
-        let mut open: Option<(PathBuf, File)> = None;
-        for line in lines.lines() {
-            let Patch { file, offset, hex } = serde_json::from_str(line)?;
-            if open.as_ref().is_none_or(|(path, _)| *path != file) {
-                let opened = OpenOptions::new().write(true).open(data.join(&file));
-                let opened = opened.with_context(|| format!("cannot write {}", file.display()))?;
-                open = Some((file, opened));
-            }
-            if let Some((_, file)) = &open {
-                file.write_all_at(&from_hex(&hex)?, offset)?;
-            }
-        }
-        if let Some((_, file)) = open {
-            file.sync_all()?;
-        }
-    }
-    fs::remove_file(&path)?;
-    Ok(File::open(data)?.sync_all()?)
-}
-
-fn from_hex(text: &str) -> anyhow::Result<Vec<u8>> {
-    let byte = |pair: &[u8]| {
-        let text = str::from_utf8(pair).ok()?;
-        u8::from_str_radix(text, 16).ok()
-    };
-    text.as_bytes().chunks(2).map(byte).collect::<Option<_>>().context("no hexadecimal digits")
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! `ringwell journal verify`: checks every frame, the chain of hashes and the snapshots, and prints
 //! a verdict.
 
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use ringwell_node::disk::{
     unreadable_files,
 };
 
+use super::erase;
 use super::files::{ShardFiles, readable, shards_in};
 use super::replay::first_frame;
 use crate::print::counted;
@@ -30,6 +32,17 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
 
 /// Checks whether every journal and snapshot in `path` is sound.
 pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<bool> {
+    // `path` may be the directory of one shard, DATA/journal/0.
+    let full = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    for data in full.ancestors().take(3) {
+        if let Err(error) = erase::check_finished(data) {
+            writeln!(out, "{error:#}")?;
+            return Ok(false);
+        }
+        if let Some(warning) = erase::unplanned(data)? {
+            writeln!(out, "{warning}")?;
+        }
+    }
     let unreadable = unreadable_files(path);
     for error in &unreadable {
         writeln!(out, "{error}")?;

@@ -3,13 +3,17 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use super::Switchboard;
 use super::phone::{Phone, Provider};
 use super::support::batch::{self, BULK};
 use super::support::server::{Server, ringwell};
-use super::support::site::TOKEN;
+use super::support::site::{Pool, Site, TOKEN};
+use serde_json::json;
+
+use super::{LIFETIME, Switchboard};
 
 const CALLER: &str = "4155551234";
 const SECRET: &str = "Cj0secret8675309";
@@ -36,7 +40,7 @@ fn found(data: &Path, text: &str) -> Vec<PathBuf> {
     all.filter(|(_, bytes)| holds(bytes)).map(|(path, _)| path).collect()
 }
 
-fn say(mut command: std::process::Command) -> String {
+fn say(mut command: Command) -> String {
     let output = command.output().unwrap();
     let text = format!(
         "{}{}",
@@ -199,8 +203,110 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
     // If the file with the bytes to write is incomplete, no segment has been overwritten yet.
     fs::write(&noted, &intent[..intent.len() / 2]).unwrap();
     let board = restarted(board);
-    assert!(!noted.exists());
     assert!(board.holder(other).to_string().contains("Cj0other"));
+}
+
+/// Fills two shards with allocations, some of them with the secret: those are at the beginning and
+/// at the end of each journal. Returns the stopped server's site.
+fn two_shards() -> Site {
+    let pools = (1..=8).map(|id| Pool::new(id, 50, LIFETIME)).collect();
+    let site = Site::new(pools, "shards = 2\n[journal]\nsegment_bytes = \"1MiB\"\n");
+    let server = Server::start(site.serve(&[]));
+    let mut client = server.client();
+    let pad = "x".repeat(1_500);
+    let others = (0..20).map(|_| "Cj0other");
+    let values: Vec<&str> = [SECRET].into_iter().chain(others).chain([SECRET]).collect();
+    for (id, value) in values.iter().enumerate() {
+        for pool in &site.pools {
+            let suffix = pool.suffix(&format!("id={id}&gclid={value}&pad={pad}"));
+            let body = json!({"requests": [{"api_suffix": suffix}]}).to_string();
+            assert_ne!(batch::rows(&client.post(BULK, &[], &body).unwrap())[0].number, 0);
+        }
+    }
+    server.stop();
+    for shard in ["journal/0", "journal/1"] {
+        assert!(!found(&site.data().join(shard), SECRET).is_empty());
+    }
+    site
+}
+
+fn erasure(data: &Path) -> Command {
+    let mut command = ringwell(&["journal", "erase", "--parameter", &format!("gclid={SECRET}")]);
+    command.arg(data);
+    command
+}
+
+/// Runs an erasure that the system kills when it writes beyond the first `kib` KiB of a file.
+fn killed(data: &Path, kib: &str) {
+    let erasure = erasure(data);
+    let mut shell = Command::new("bash");
+    shell.args(["-c", "ulimit -c 0; ulimit -f $0; exec \"$@\"", kib]);
+    let status = shell.arg(erasure.get_program()).args(erasure.get_args()).status().unwrap();
+    assert!(status.signal().is_some(), "{status:?}");
+}
+
+fn said(mut command: Command) -> (bool, String) {
+    let output = command.output().unwrap();
+    let both = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(both).unwrap())
+}
+
+fn on(words: &[&str], path: &Path) -> Command {
+    let mut command = ringwell(words);
+    command.arg(path);
+    command
+}
+
+#[test]
+fn an_erasure_that_was_killed_is_completed_in_all_shards() {
+    let site = two_shards();
+    let data = site.data();
+    killed(data, "100");
+    let copy = data.with_file_name("copy");
+    assert!(Command::new("cp").arg("-a").args([data, &copy]).status().unwrap().success());
+    let mut restore = on(&["restore"], &copy);
+    restore.arg(data.with_file_name("restored"));
+    for command in [on(&["journal", "verify"], data), on(&["backup", "--to", "b", "--data"], data)]
+        .into_iter()
+        .chain([on(&["journal", "verify"], &data.join("journal/0")), restore])
+    {
+        let (is_done, text) = said(command);
+        assert!(!is_done && text.contains("`ringwell journal erase` was interrupted"), "{text}");
+        assert!(!text.contains("from a copy") && !text.contains("another copy"), "{text}");
+    }
+    let server = Server::start(site.serve(&[]));
+    assert!(found(&data.join("journal"), SECRET).is_empty(), "{}", server.log());
+    server.says("completed an interrupted erasure");
+    server.stop();
+    say(on(&["journal", "verify"], data));
+    let text = say(erasure(&copy));
+    assert_eq!(
+        text,
+        "an interrupted erasure was completed: 16 allocations erased\n0 allocations erased\n"
+    );
+    assert!(found(&copy, SECRET).is_empty());
+    say(on(&["journal", "verify"], &copy));
+    assert!(!found(&copy, "Cj0other").is_empty());
+}
+
+#[test]
+fn an_erasure_that_was_killed_before_it_had_begun_is_reported_until_it_is_repeated() {
+    let site = two_shards();
+    let data = site.data();
+    killed(data, "1");
+    let text = say(on(&["journal", "verify"], data));
+    assert!(text.contains("interrupted before it had erased anything"), "{text}");
+    for _ in 0..2 {
+        let log = Server::start(site.serve(&[])).stop();
+        assert!(log.contains("interrupted before it had erased anything"), "{log}");
+        assert!(!found(&data.join("journal"), SECRET).is_empty());
+    }
+    let text = say(erasure(data));
+    assert!(text.contains("interrupted before"), "{text}");
+    assert!(text.ends_with("16 allocations erased\n"), "{text}");
+    assert!(found(data, SECRET).is_empty());
+    let log = Server::start(site.serve(&[])).stop();
+    assert!(!log.contains("interrupted"), "{log}");
 }
 
 #[test]

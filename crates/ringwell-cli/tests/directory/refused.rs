@@ -1,0 +1,62 @@
+//! A PostgreSQL that answers, but refuses changes: a demoted primary, or one in which another change
+//! takes long.
+
+use std::thread;
+use std::time::Duration;
+
+use super::support::client::HttpAnswer;
+use super::support::server::Server;
+use super::support::site::{Pool, TOKEN};
+use super::{LONG, Managed, Rig, management, now};
+
+fn new_key(server: &Server) -> HttpAnswer {
+    let token = format!("Bearer {TOKEN}");
+    let headers = [("authorization", &*token), ("content-type", "application/json")];
+    management(server).post("/v1/pools/1/key", &headers, "{}").unwrap()
+}
+
+#[test]
+fn a_read_only_database_is_named_until_it_takes_changes_again() {
+    let managed = Managed::new(Rig::postgres(), vec![Pool::new(1, 3, LONG)]);
+    let server = managed.start();
+    let (name, _) = managed.database();
+    let set = |change: &str| {
+        managed.execute("postgres", &format!("ALTER DATABASE {name} {change}"));
+        let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname =";
+        managed.execute("postgres", &format!("{others} '{name}'"));
+    };
+    set("SET default_transaction_read_only = on");
+    server.says("the directory's database cannot be changed");
+    for _ in 0..10 {
+        let answer = new_key(&server);
+        assert_eq!(answer.status, 503, "{}", answer.body);
+        let wanted = "read-only: set directory.database to the address of the primary server";
+        assert!(answer.body.contains(wanted), "{}", answer.body);
+        thread::sleep(Duration::from_millis(500));
+    }
+    let again = "the directory's database is available again";
+    assert!(!server.log().contains(again), "{}", server.log());
+    set("RESET default_transaction_read_only");
+    server.says(again);
+    assert_eq!(new_key(&server).status, 200);
+}
+
+#[test]
+fn a_change_that_waits_for_another_node_s_change_is_asked_to_come_again() {
+    let managed = Managed::new(Rig::postgres(), vec![Pool::new(1, 3, LONG)]);
+    let server = managed.start();
+    // An import through another node takes long.
+    let other = managed.runtime.block_on(managed.store.change("another node", now())).unwrap();
+    let answer = new_key(&server);
+    managed.runtime.block_on(async {
+        drop(other);
+        // The connection rolls the change back after it was dropped.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    });
+    assert_eq!(answer.status, 503, "{}", answer.body);
+    assert!(answer.body.contains("another change of the directory"), "{}", answer.body);
+    assert!(!answer.body.contains("does not answer"), "{}", answer.body);
+    assert!(answer.headers.iter().any(|(name, _)| name == "retry-after"), "{:?}", answer.headers);
+    assert_eq!(new_key(&server).status, 200);
+    assert!(!server.log().contains("cannot be read"), "{}", server.log());
+}
