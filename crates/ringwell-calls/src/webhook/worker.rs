@@ -21,6 +21,9 @@ use crate::log::{Log, LogError};
 const PER_ENDPOINT_MAX: usize = 10;
 /// The maximum number of deliveries in progress to all endpoints together.
 const ALL_MAX: usize = 1_000;
+/// An endpoint gets at most one of this many deliveries that may still begin. So many endpoints
+/// that hang leave room for the others.
+const SHARE: usize = 100;
 /// The maximum number of results that are recorded in one transaction.
 const RESULTS_MAX: usize = 256;
 /// The shortest time between two reads of the log that are caused by notifications.
@@ -105,7 +108,9 @@ impl<T: Transport> Worker<T> {
         }
         for endpoint in self.log.due_endpoints(moment).await? {
             let flying = self.flying.entry(endpoint.clone()).or_default();
-            let room = PER_ENDPOINT_MAX.saturating_sub(flying.len()).min(ALL_MAX - self.count);
+            let left = ALL_MAX - self.count;
+            let share = (left / SHARE).clamp(1, PER_ENDPOINT_MAX);
+            let room = share.saturating_sub(flying.len()).min(left);
             if room == 0 {
                 continue;
             }
@@ -165,3 +170,6 @@ impl<T: Transport> Worker<T> {
 fn random() -> u32 {
     getrandom::u32().unwrap_or(100)
 }
+
+#[cfg(test)]
+mod tests;
