@@ -22,8 +22,8 @@ async fn a_result_is_recorded_and_reported_once() {
     };
     assert_eq!(record(&call, &sale).await, Recorded::New);
     assert_eq!(record(&call, &sale).await, Recorded::Known);
-    let equal = OutcomeRow { value: Some("129.5".to_owned()), at: Millis(1), ..sale.clone() };
-    assert_eq!(record(&call, &equal).await, Recorded::Known);
+    let alike = OutcomeRow { value: Some("129.5".to_owned()), at: Millis(1), ..sale.clone() };
+    assert_eq!(record(&call, &alike).await, Recorded::Known);
     let lower = OutcomeRow { value: Some("12.95".to_owned()), ..sale.clone() };
     assert_eq!(record(&call, &lower).await, Recorded::Differs(sale.clone()));
     assert_eq!(record("c_none", &sale).await, Recorded::NoCall);
