@@ -47,9 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let result = args.result.as_ref().map(|id| format!("/outcomes/{}", escaped(id)));
     let mut left = 0_u64;
     for id in &args.ids {
-        let reason = if !is_call(id) {
-            "this is not the id of a call: `ringwell calls export` lists the ids".to_owned()
-        } else {
+        let reason = if is_call(id) {
             match client.delete(
                 &args.access.url,
                 &format!("/v1/calls/{id}{}", result.as_deref().unwrap_or_default()),
@@ -63,6 +61,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 Err(ApiError::Refused { status: StatusCode::CONFLICT, detail, .. }) => detail,
                 Err(error) => return Err(error.into()),
             }
+        } else {
+            "this is not the id of a call: `ringwell calls export` lists the ids".to_owned()
         };
         print_note(format_args!("{id:?}: {reason}"));
         left += 1;
