@@ -30,7 +30,7 @@ use crate::queue::Peers;
 use crate::store::ServedMap;
 
 pub use locked::{Locked, Wanted, locked};
-pub(crate) use overflow::{lock_former, taken_elsewhere, withhold_overflow};
+pub(crate) use overflow::{taken_elsewhere, withhold_overflow};
 
 pub use crate::lists::LIST_SPREAD;
 

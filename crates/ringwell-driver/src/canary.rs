@@ -353,8 +353,6 @@ bugs! {
     /// After a hold for numbers that arrived, a node does not ask whether other nodes still have
     /// them in their lists.
     ArrivalsUnconfirmed "arrivals-unconfirmed";
-    /// A number that ceases to be an overflow number enters a rotation without a lockout.
-    FormerOverflowFree "former-overflow-free";
     /// A running node does not ask the other nodes about new overflow numbers.
     NewOverflowUnasked "new-overflow-unasked";
     /// A starting node assumes that no visitor holds an overflow number of its list of pools.

@@ -180,7 +180,6 @@ async fn take_steps<P: Platform>(
             arrivals::note(platform, node, next, arrivals).await;
         }
     }
-    arrivals::lock_former(node, peers, (before, next), &prepared.no_overflow).await;
     let held = held(peers, &shards, before).await?;
     let bucket_holds = node.bucket_holds();
     let leaving = changes.iter().filter(|(_, changes)| !changes.is_empty());

@@ -57,7 +57,6 @@ const ELSEWHERE: &[Bug] = &[
     Bug::LaterIgnored,
     Bug::LogCopyBelieved,
     Bug::NewOverflowUnasked,
-    Bug::FormerOverflowFree,
     Bug::ArrivalsUnconfirmed,
     Bug::OwnerNotBelieved,
     Bug::LockoutOutlastsDoubt,

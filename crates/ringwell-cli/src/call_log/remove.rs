@@ -13,9 +13,10 @@ Removes calls that have ended, with their timelines, results, events and webhook
 test calls before a site goes live. To remove only a person's data, use `ringwell calls erase`. With \
 --result, removes only that result of the call, for example a sale that was refunded.
 
-Examples: remove a result, to record it again with another value or not at all
+Example: remove a result, to record it again with another value or not at all
   ringwell calls remove c_1 --result order-7
-remove all calls to a number
+
+Example: remove all calls to a number
   ringwell calls export --number 8885550100 | jq -r .id | xargs -r ringwell calls remove --";
 
 #[derive(Debug, clap::Args)]

@@ -8,10 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{Directory, RingPool};
-use ringwell_engine::lockout;
 
-use super::{Elsewhere, ask_others, lengthen, now, unknown_until};
+use super::{Elsewhere, ask_others, now, unknown_until};
 use crate::canary::{Bug, planted};
 use crate::change::ChangeError;
 use crate::in_part;
@@ -60,31 +58,6 @@ pub(crate) async fn taken_elsewhere<P: Platform>(
     let (answers, _) = elsewhere(platform, node, peers, &mut node.others(), numbers).await?;
     let taken = answers.into_iter().filter(|(_, _, is_taken)| *is_taken);
     Ok(taken.map(|(number, until, _)| (number, until)).collect())
-}
-
-/// Locks the numbers that were overflow numbers until now and enter a rotation. Any number of
-/// visitors may have seen them just now, so a call to such a number may come from any of them until
-/// the lifetime of its former pool has passed.
-pub(crate) async fn lock_former(
-    node: &Node,
-    peers: &Peers,
-    (before, next): (&Directory, &Directory),
-    no_overflow: &[(PromoNumber, PoolId)],
-) {
-    let enters = |(number, _): &&(PromoNumber, PoolId)| next.pool_by_number(*number).is_some();
-    let entering: Vec<_> = no_overflow.iter().filter(enters).collect();
-    let Some(first) = node.shards().next() else { return };
-    if entering.is_empty() || planted(Bug::FormerOverflowFree) {
-        return;
-    }
-    // If the shard has ended, the change that follows detects it.
-    let Some(now) = now(peers, first).await else { return };
-    let until = |(number, _): &(PromoNumber, PoolId)| {
-        let pools = before.overflow_pools(*number);
-        let lifetimes = pools.iter().filter_map(|id| before.pool(*id)).map(RingPool::lifetime);
-        (*number, now + lockout(lifetimes.max().unwrap_or_default()))
-    };
-    lengthen(peers, first, entering.into_iter().map(until)).await;
 }
 
 /// The state of a number on the other nodes: the time until which a visitor may hold it, and whether

@@ -10,7 +10,7 @@ use crate::{
     moves_agreed, moves_back, newer, open, snapshots, withheld, witness,
 };
 
-const FOUND_BY: [(Bug, fn()); 48] = [
+const FOUND_BY: [(Bug, fn()); 47] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -95,7 +95,6 @@ const FOUND_BY: [(Bug, fn()); 48] = [
         Bug::ArrivalsUnconfirmed,
         conflict::a_node_whose_list_goes_back_asks_whether_the_others_have_followed,
     ),
-    (Bug::FormerOverflowFree, withheld::a_former_overflow_number_is_locked_for_a_lifetime),
     (
         Bug::NewOverflowUnasked,
         withheld::a_running_node_asks_the_others_about_new_overflow_numbers,

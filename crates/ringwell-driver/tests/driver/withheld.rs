@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use ringwell_config::Durability;
-use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::{Directory, PoolFields, RingPool};
 use ringwell_driver::arrivals::LIST_SPREAD;
 use ringwell_driver::node::Begun;
 use ringwell_driver::store::ServedOverflow;
 use ringwell_driver::{Platform as _, in_part, witness};
-use ringwell_engine::{Outcome, lockout};
+use ringwell_engine::lockout;
 use ringwell_os::OsFiles;
 
 use crate::arrivals::{change_list, longest, passed, passed_number, two_pools};
 use crate::open::{self, Data, LIFETIME, directory, reading};
-use crate::pair::{self, Links, Pair, allocate, know};
+use crate::pair::{Links, Pair, know};
 use crate::support::Virtual;
 
 /// Returns the list with another overflow number for the first pool.
@@ -124,37 +124,6 @@ pub(crate) fn a_starting_node_withholds_overflow_numbers_that_other_nodes_have()
     // Such a node waits before it serves, because another node may have a newer cluster file.
     assert_eq!(withheld_for(Other::Silent, true), longest().0 - 2_500);
     assert_eq!(withheld_for(Other::Silent, false), 0);
-}
-
-/// Visitors who have just seen the number as an overflow number may still call it.
-#[test]
-pub(crate) fn a_former_overflow_number_is_locked_for_a_lifetime() {
-    for to_other_shard in [false, true] {
-        let platform = Virtual::default();
-        let pair = Pair::new(&platform);
-        platform.run(async {
-            let a = &pair.a;
-            let before = a.node.directory();
-            let from = before.pools_of(0).next().unwrap();
-            let to = before.pools_of(u16::from(to_other_shard)).last().unwrap();
-            let former = from.overflow().unwrap();
-            let new = PromoNumber::parse("8885550199").unwrap();
-            let from = PoolFields { overflow: Some(new), ..from.fields().clone() };
-            let numbers = vec![NumberRange::new(former, 1).unwrap()];
-            let to = PoolFields { numbers, ..to.fields().clone() };
-            let pool = to.id;
-            let pools = [from, to].map(|fields| RingPool::new(fields).unwrap());
-            change_list(&pair, a, pools.to_vec()).await;
-            let shard = a.shard(u16::from(to_other_shard));
-            let wait = Duration::from_millis(pair::LIFETIME.0 - 100);
-            platform.sleep_until(platform.moment() + wait).await;
-            let outcome = allocate(shard, pool, 1);
-            assert!(matches!(outcome, Outcome::Exhausted { .. }), "{outcome:?}");
-            platform.sleep_until(platform.moment() + Duration::from_millis(400)).await;
-            let outcome = allocate(shard, pool, 2);
-            assert!(matches!(outcome, Outcome::Kept { .. }), "{outcome:?}");
-        });
-    }
 }
 
 /// The list has gone back to a state in which the number is an overflow number of node a. Node b
