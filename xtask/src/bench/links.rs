@@ -61,12 +61,12 @@ impl Variant {
 /// Runs the benchmark.
 pub(super) fn links(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!(
-        "\nlinks: open loop, {RATE} batches/s of {ROWS} rows over 200 pools of 500, memory only;"
+        "\nlinks: open loop, {RATE} batches/s of {ROWS} rows over 200 pools of 500, durability os;"
     );
     println!("half of the rows belong to another shard. All processes share the server's core.");
     let cores = &plan.machine.server_cores;
     let demo = |name, shards| {
-        let demo = Demo { shards, ..Demo::usual(name, "memory") };
+        let demo = Demo { shards, ..Demo::usual(name, "os") };
         Server::demo(&plan.programs, cores, &demo, false)
     };
     let one = demo("links-1", 1)?;

@@ -186,6 +186,10 @@ impl Server {
         over_unix: bool,
     ) -> anyhow::Result<Vec<Self>> {
         let data = programs.work.join(if over_unix { "nodes-unix" } else { "nodes-tcp" });
+        if data.exists() {
+            // Journals of an earlier run would make the nodes hold their pools.
+            std::fs::remove_dir_all(&data)?;
+        }
         std::fs::create_dir_all(&data)?;
         let mut cluster = "version = 1\nsecret = \"the-secret-of-the-benchmark\"\n".to_owned();
         let names = ["a", "b"];
@@ -210,7 +214,7 @@ impl Server {
             // fewer requests.
             let links = programs.deadline.map_or("", |_| PATIENT_LINKS);
             let text = format!(
-                "data = \"{}\"\nlisten = [\"{address}\"]\ndurability = \"memory\"\n\
+                "data = \"{}\"\nlisten = [\"{address}\"]\ndurability = \"os\"\n\
                  deadline = \"{deadline}\"\nring_pools = \"{}\"\n{links}",
                 data.join(name).display(),
                 pools.display()
