@@ -20,7 +20,7 @@ use crate::lists::LIST_SPREAD;
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
-use crate::withheld::{Withheld, ends, report, take_out};
+use crate::withheld::{Withheld, ends, latest, report, take_out};
 
 /// Like [`change::apply`](crate::change::apply), but the pools get an overflow number that a visitor
 /// may hold only after the visitor's lockout, by [`go_on`]. `make` gets a state in which all pools
@@ -85,7 +85,7 @@ async fn step<P: Platform>(
     if !new.is_empty() {
         // The list may have gone back while the number was in no pool of `before`.
         let elsewhere = arrivals::taken_elsewhere(platform, node, peers, &new).await?;
-        locked.extend(elsewhere);
+        locked = latest(locked.into_iter().chain(elsewhere));
     }
     let taken = platform.offload(move || take_out(next, &locked)).await;
     let (next, withheld) = taken.ok_or(ChangeError::Stopping)?.map_err(ChangeError::Rules)?;

@@ -47,14 +47,21 @@ pub(crate) fn begin(
     locked: &[(PromoNumber, Millis)],
     doubted: &[(PromoNumber, Millis)],
 ) -> (Directory, Vec<Withheld>) {
-    let mut until = BTreeMap::<PromoNumber, Millis>::new();
-    for (number, end) in locked.iter().chain(doubted) {
-        let last = until.entry(*number).or_insert(*end);
-        *last = (*last).max(*end);
-    }
-    let until: Vec<_> = until.into_iter().collect();
+    let until = latest(locked.iter().chain(doubted).copied());
     #[expect(clippy::expect_used, reason = "without an overflow number, a pool breaks no rule")]
     take_out(directory, &until).expect("a valid list")
+}
+
+/// Returns each number once, with the latest of its ends.
+pub(crate) fn latest(
+    all: impl IntoIterator<Item = (PromoNumber, Millis)>,
+) -> Vec<(PromoNumber, Millis)> {
+    let mut until = BTreeMap::<PromoNumber, Millis>::new();
+    for (number, end) in all {
+        let last = until.entry(number).or_insert(end);
+        *last = (*last).max(end);
+    }
+    until.into_iter().collect()
 }
 
 /// Returns the numbers in `withheld` with their times.

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringwell_config::{Config, Durability, Overrides, load, pool_from_json};
+use ringwell_config::{Config, DEADLINE_MAX, Durability, Overrides, load, pool_from_json};
 use ringwell_directory::{Directory, Fault};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -17,9 +17,6 @@ const SHARDS: u16 = 1;
 /// The maximum segment size. It is smaller than a server's, because the caller waits while a new
 /// segment is filled with zeros.
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
-
-/// The longest accepted deadline.
-const DEADLINE_MAX: Duration = Duration::from_mins(1);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -103,7 +103,7 @@ async fn hook(
         }
         Refused::Unreadable(error.to_string())
     })?;
-    tell_unread(account, &report.unread);
+    warn_unread(account, &report.unread);
     let answer = answer(&service, account, hook, &incoming, report).await?;
     let document = provider::document(account, &answer);
     Ok(([(header::CONTENT_TYPE, document.content_type)], document.body).into_response())
@@ -151,7 +151,7 @@ fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
 
 /// Logs the fields of a report that were ignored. No call is lost because of them, so the report is
 /// accepted, and nothing else would show the mistake.
-fn tell_unread(account: &Account, unread: &[Unread]) {
+fn warn_unread(account: &Account, unread: &[Unread]) {
     if unread.is_empty() {
         return;
     }

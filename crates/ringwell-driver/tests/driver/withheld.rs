@@ -141,6 +141,10 @@ pub(crate) fn a_running_node_asks_the_others_about_new_overflow_numbers() {
             if is_locked {
                 know(b.shard(2), number, b.shard(2).now() + Millis(7_000));
             }
+            if is_locked && links == Links::Up {
+                // A node that passed the number on still knows a lockout too.
+                know(a.shard(0), number, a.shard(0).now() + Millis(3_000));
+            }
             pair.a_to_b.set(links);
             let fields = a.node.directory().pool(pool).unwrap().fields().clone();
             let changed = RingPool::new(PoolFields { overflow: Some(number), ..fields }).unwrap();
