@@ -176,6 +176,11 @@ impl From<StoreError> for Problem {
                 } else if error.is_read_only() {
                     "the directory's database is read-only: set directory.database to the address \
                         of the primary server"
+                } else if error.is_denied() {
+                    "the user of the directory's database lacks a right that this request needs: \
+                        grant the right, or connect as the owner of the tables"
+                } else if error.is_answered() {
+                    "the directory's database answers with an error: see the server's log"
                 } else {
                     "the directory's database does not answer: try again later"
                 };

@@ -162,6 +162,18 @@ impl StoreError {
         matches!(self, Self::ReadOnly) || self.code().is_some_and(|code| code == "25006")
     }
 
+    /// Whether the database's user lacks a right that the request needs.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        self.code().is_some_and(|code| code == "42501")
+    }
+
+    /// Whether the database answered with an error, so that it can be reached.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        matches!(self, Self::Database(sqlx::Error::Database(_)))
+    }
+
     /// The code of an error that the database returned.
     fn code(&self) -> Option<Cow<'_, str>> {
         let Self::Database(error) = self else { return None };

@@ -42,6 +42,30 @@ fn a_read_only_database_is_named_until_it_takes_changes_again() {
 }
 
 #[test]
+fn a_user_without_the_right_to_write_is_named() {
+    let managed = Managed::new(Rig::postgres(), vec![Pool::new(1, 3, LONG)]);
+    let server = managed.start();
+    let (name, _) = managed.database();
+    let reader = format!("{name}_reader");
+    managed.execute("postgres", &format!("CREATE ROLE \"{reader}\""));
+    let grant = format!("GRANT SELECT ON ALL TABLES IN SCHEMA public TO \"{reader}\"");
+    managed.execute(&name, &grant);
+    let set = |change: &str| {
+        managed.execute("postgres", &format!("ALTER DATABASE {name} {change}"));
+        let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname =";
+        managed.execute("postgres", &format!("{others} '{name}'"));
+    };
+    // A connection that PostgreSQL has just ended fails once.
+    let answers = || (0..3).map(|_| new_key(&server));
+    set(&format!("SET role = '{reader}'"));
+    let answer = answers().last().unwrap();
+    assert_eq!(answer.status, 503, "{}", answer.body);
+    assert!(answer.body.contains("lacks a right"), "{}", answer.body);
+    set("RESET role");
+    assert!(answers().any(|answer| answer.status == 200));
+}
+
+#[test]
 fn a_change_that_waits_for_another_node_s_change_is_asked_to_come_again() {
     let managed = Managed::new(Rig::postgres(), vec![Pool::new(1, 3, LONG)]);
     let server = managed.start();
