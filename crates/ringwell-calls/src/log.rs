@@ -73,6 +73,7 @@ pub const SCHEMA: Schema = Schema {
             postgres: include_str!("log/9.postgres.sql"),
         },
         Step { both: include_str!("log/10.sql"), sqlite: "", postgres: "" },
+        Step { both: include_str!("log/11.sql"), sqlite: "", postgres: "" },
     ],
 };
 

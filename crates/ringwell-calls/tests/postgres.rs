@@ -105,6 +105,7 @@ async fn calls_events_and_webhooks_are_kept_in_postgresql() {
         value: None,
         currency: None,
         at: Millis(6_000),
+        recorded_at: Millis(9_000),
         external_id: "order-7".to_owned(),
     };
     let outcomes = [(first.id.clone(), sale.clone())];

@@ -213,6 +213,8 @@ fn read(line: Line) -> Result<(String, OutcomeRow), String> {
 pub(super) struct Wanted {
     since: Option<String>,
     until: Option<String>,
+    recorded_since: Option<String>,
+    recorded_until: Option<String>,
     #[serde(rename = "type")]
     kind: Option<String>,
     after: Option<String>,
@@ -228,6 +230,8 @@ pub(super) async fn list(
     let filter = OutcomeFilter {
         since: time("since", wanted.since.as_ref())?,
         until: time("until", wanted.until.as_ref())?,
+        recorded_since: time("recorded_since", wanted.recorded_since.as_ref())?,
+        recorded_until: time("recorded_until", wanted.recorded_until.as_ref())?,
         kind: wanted.kind,
     };
     let cursor = |text: &String| {
@@ -276,7 +280,7 @@ fn checked(new: New) -> Result<OutcomeRow, Problem> {
         return Err(Problem::bad_request(fault));
     }
     let New { kind, value, currency, external_id, .. } = new;
-    Ok(OutcomeRow { kind, value, currency, at, external_id })
+    Ok(OutcomeRow { kind, value, currency, at, recorded_at: now, external_id })
 }
 
 fn is_decimal(text: &str) -> bool {

@@ -46,6 +46,10 @@ pub struct OutcomeFilter {
     pub since: Option<Millis>,
     /// Outcomes before this time.
     pub until: Option<Millis>,
+    /// Outcomes that were recorded at or after this time.
+    pub recorded_since: Option<Millis>,
+    /// Outcomes that were recorded before this time.
+    pub recorded_until: Option<Millis>,
     /// Outcomes of this type.
     pub kind: Option<String>,
 }
@@ -141,9 +145,9 @@ impl Log {
         most: u32,
     ) -> Result<Vec<(OutcomeRow, CallRow)>, LogError> {
         let query = sqlx::query(
-            "SELECT call, type, value, currency, at_ms, external_id FROM call_outcomes \
+            "SELECT call, type, value, currency, at_ms, recorded_ms, external_id FROM call_outcomes \
              WHERE at_ms >= $1 AND at_ms < $2 AND ($3 = '' OR type = $3) \
-             AND (at_ms < $4 OR (at_ms = $4 AND (call < $5 OR (call = $5 AND external_id < $6)))) \
+             AND recorded_ms >= $8 AND recorded_ms < $9 AND (at_ms < $4 OR (at_ms = $4 AND (call < $5 OR (call = $5 AND external_id < $6)))) \
              ORDER BY at_ms DESC, call DESC, external_id DESC LIMIT $7",
         );
         let query = query.bind(filter.since.map_or(0, ms));
@@ -153,7 +157,10 @@ impl Log {
         let query = query.bind(after.map_or_else(String::new, |cursor| cursor.call.clone()));
         let query = query.bind(after.map_or_else(String::new, |cursor| cursor.external_id.clone()));
         let mut tx = self.database().read().await?;
-        let rows = query.bind(i64::from(most)).fetch_all(&mut *tx).await?;
+        let query = query.bind(i64::from(most));
+        let query = query.bind(filter.recorded_since.map_or(0, ms));
+        let query = query.bind(filter.recorded_until.map_or(i64::MAX, ms));
+        let rows = query.fetch_all(&mut *tx).await?;
         let mut all = Vec::with_capacity(rows.len());
         for row in &rows {
             let id: String = row.try_get("call")?;
@@ -174,12 +181,13 @@ async fn record(
 ) -> Result<Recorded, LogError> {
     let Some(row) = call(db, id).await? else { return Ok(Recorded::NoCall) };
     let query = sqlx::query(
-        "INSERT INTO call_outcomes (call, external_id, type, value, currency, at_ms) \
-         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+        "INSERT INTO call_outcomes (call, external_id, type, value, currency, at_ms, recorded_ms) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
     );
     let query = query.bind(id.to_owned()).bind(outcome.external_id.clone());
     let query = query.bind(outcome.kind.clone()).bind(outcome.value.clone());
     let query = query.bind(outcome.currency.clone()).bind(ms(outcome.at));
+    let query = query.bind(ms(outcome.recorded_at));
     if query.execute(&mut *db).await?.rows_affected() == 0 {
         let known = known(db, id, &outcome.external_id).await?;
         let other = known.filter(|known| !known.has_facts_of(outcome));
@@ -195,7 +203,7 @@ async fn known(
     external_id: &str,
 ) -> Result<Option<OutcomeRow>, LogError> {
     let query = sqlx::query(
-        "SELECT type, value, currency, at_ms, external_id FROM call_outcomes \
+        "SELECT type, value, currency, at_ms, recorded_ms, external_id FROM call_outcomes \
          WHERE call = $1 AND external_id = $2",
     );
     let query = query.bind(call.to_owned()).bind(external_id.to_owned());
@@ -223,6 +231,7 @@ impl OutcomeRow {
             value: row.try_get("value")?,
             currency: row.try_get("currency")?,
             at: from_ms(row.try_get("at_ms")?),
+            recorded_at: from_ms(row.try_get("recorded_ms")?),
             external_id: row.try_get("external_id")?,
         })
     }
@@ -250,6 +259,7 @@ impl OutcomeRow {
             "value": self.value,
             "currency": self.currency,
             "at": moment(self.at),
+            "recorded_at": moment(self.recorded_at),
             "external_id": self.external_id,
         })
     }

@@ -56,6 +56,8 @@ pub struct OutcomeRow {
     pub currency: Option<String>,
     /// The time of the result.
     pub at: Millis,
+    /// The time at which the result was recorded.
+    pub recorded_at: Millis,
     /// The id that the sender assigned to the result.
     pub external_id: String,
 }
@@ -408,8 +410,8 @@ async fn timeline(db: &mut AnyConnection, id: &str) -> Result<Vec<TimelineRow>, 
 
 async fn outcomes(db: &mut AnyConnection, id: &str) -> Result<Vec<OutcomeRow>, LogError> {
     let query = sqlx::query(
-        "SELECT type, value, currency, at_ms, external_id FROM call_outcomes WHERE call = $1 \
-         ORDER BY at_ms, external_id",
+        "SELECT type, value, currency, at_ms, recorded_ms, external_id FROM call_outcomes \
+         WHERE call = $1 ORDER BY at_ms, external_id",
     );
     query.bind(id.to_owned()).fetch_all(db).await?.iter().map(OutcomeRow::read).collect()
 }

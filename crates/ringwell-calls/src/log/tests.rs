@@ -429,6 +429,7 @@ async fn a_visitor_is_erased_from_all_calls_and_outcomes() {
             value: None,
             currency: None,
             at: Millis(60_000),
+            recorded_at: Millis(60_000),
             external_id: format!("order-{place}"),
         };
         outcomes.push((call, outcome));
@@ -541,12 +542,20 @@ async fn a_log_of_an_earlier_schema_keeps_its_calls_and_indexes() {
     ended.blocked = Some("b_1".to_owned());
     let changes = [complete(1), complete(2), ended];
     writer::together(&earlier, Millis(50_000), changes.iter()).await.unwrap();
-    let (before, had) = (earlier.call(&changes[0].id()).await.unwrap(), indexes(&earlier).await);
-    assert_eq!(before.as_ref().unwrap().timeline.len(), 2);
+    let mut tx = earlier.database().write().await.unwrap();
+    let result = "INSERT INTO call_outcomes (call, external_id, type, at_ms) \
+                  VALUES ($1, 'order-1', 'sale', 60000)";
+    sqlx::query(result).bind(changes[0].id()).execute(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+    let every = CallFilter::default();
+    let (before, had) = (earlier.calls(&every, None, 10).await.unwrap(), indexes(&earlier).await);
+    assert_eq!(before.len(), 2);
     earlier.close().await;
     let log = Log::open(&location).await.unwrap();
-    assert_eq!(log.call(&changes[0].id()).await.unwrap(), before);
-    assert_eq!(log.calls(&CallFilter::default(), None, 10).await.unwrap().len(), 2);
+    assert_eq!(log.calls(&every, None, 10).await.unwrap(), before);
+    let call = log.call(&changes[0].id()).await.unwrap().unwrap();
+    assert_eq!(call.timeline.len(), 2);
+    assert_eq!(call.outcomes[0].recorded_at, call.outcomes[0].at);
     let unneeded = "sqlite_autoindex_calls_2";
     assert!(had.iter().any(|name| name == unneeded));
     let still: Vec<String> = had.into_iter().filter(|name| name != unneeded).collect();

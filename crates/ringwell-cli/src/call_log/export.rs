@@ -68,6 +68,13 @@ pub(crate) struct Args {
     /// Only calls that began, or results with a time, before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
+    /// In a format for uploads: only results that were recorded at this time or later, even if they
+    /// have an earlier time
+    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "conversion")]
+    recorded_since: Option<Timestamp>,
+    /// In a format for uploads: only results that were recorded before this time
+    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "conversion")]
+    recorded_until: Option<Timestamp>,
     /// Only calls of this ring pool; may be repeated
     #[arg(long, value_name = "ID")]
     pool: Vec<u64>,
@@ -104,6 +111,11 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// Whether the lines are recorded results, not calls.
+    fn lists_results(&self) -> bool {
+        self.format.upload().is_some() && self.conversion.is_none()
+    }
+
     /// Whether the filter flags select `call`.
     fn fits(&self, call: &Value) -> bool {
         let Self { pool, number, outcome, attributed, robocall_below, talk_min, .. } = self;
@@ -148,6 +160,11 @@ struct Writer<'a> {
 /// # Errors
 /// If the server cannot be reached, or the file cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    ensure!(
+        args.lists_results() || (args.recorded_since.is_none() && args.recorded_until.is_none()),
+        "--recorded-since and --recorded-until select results: use them with a format for uploads, \
+         such as google-clicks"
+    );
     if args.format == Format::Parquet {
         return parquet(args);
     }
@@ -247,14 +264,17 @@ fn parquet(_: &Args) -> anyhow::Result<ExitCode> {
 /// Returns the name of the JSON member that contains the entries of an answer, and the request path
 /// without a cursor.
 fn request(args: &Args) -> (&'static str, String) {
-    let Args { since, until, pool, number, outcome, attributed, conversion, .. } = args;
-    let is_outcomes = args.format.upload().is_some() && conversion.is_none();
+    let Args { since, until, pool, number, outcome, attributed, .. } = args;
+    let is_outcomes = args.lists_results();
     let (list, path) =
         if is_outcomes { ("outcomes", "/v1/outcomes") } else { ("calls", "/v1/calls") };
     let mut fields = vec![("limit", Some(PAGE.to_string()))];
     fields.push(("since", since.as_ref().map(Timestamp::to_string)));
     fields.push(("until", until.as_ref().map(Timestamp::to_string)));
-    if !is_outcomes {
+    if is_outcomes {
+        fields.push(("recorded_since", args.recorded_since.as_ref().map(Timestamp::to_string)));
+        fields.push(("recorded_until", args.recorded_until.as_ref().map(Timestamp::to_string)));
+    } else {
         // The server can select only one pool.
         let pool = pool.first().filter(|_| pool.len() == 1);
         fields.push(("pool", pool.map(u64::to_string)));

@@ -166,6 +166,16 @@ fn results_are_accepted_as_csv_and_exported_as_uploads() {
         "Google Click ID,Conversion Name,Conversion Time,Conversion Value,Conversion Currency\n\
          Cj0_x-1,Sale,2026-11-22 00:05:09+00:00,129.50,EUR\n"
     );
+    // The sale is older, but it was recorded just now.
+    let recorded = |flag: &str, time: &str| {
+        board.calls_say(&["export", "--format", "google-clicks", flag, time]).lines().count()
+    };
+    assert_eq!((recorded("--since", "2h"), recorded("--recorded-since", "2h")), (1, 2));
+    assert_eq!(recorded("--recorded-until", "2h"), 1);
+    let refused = board.calls_command(&["export", "--recorded-since", "2h"]).output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("use them with a format for uploads")
+    );
     let microsoft = board.calls_say(&["export", "--format", "microsoft"]);
     assert!(microsoft.ends_with("EUR,Sale,11/22/2026 12:05:09 AM,129.50,0f0f\n"), "{microsoft}");
     let calls = ["export", "--format", "google-calls", "--conversion", "Phone call"];

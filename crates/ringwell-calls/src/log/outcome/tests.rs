@@ -14,6 +14,7 @@ async fn a_result_is_recorded_and_reported_once() {
         value: Some("129.50".to_owned()),
         currency: Some("EUR".to_owned()),
         at: Millis(60_000),
+        recorded_at: Millis(70_000),
         external_id: "order-7".to_owned(),
     };
     let record = async |call: &str, outcome: &OutcomeRow| {
@@ -30,6 +31,15 @@ async fn a_result_is_recorded_and_reported_once() {
     let filter = OutcomeFilter::default();
     let all = log.outcomes(&filter, None, 10).await.unwrap();
     assert_eq!(all[0].0, sale);
+    let recorded = async |since: u64, until: u64| {
+        let (since, until) = (Some(Millis(since)), Some(Millis(until)));
+        let filter =
+            OutcomeFilter { recorded_since: since, recorded_until: until, ..Default::default() };
+        log.outcomes(&filter, None, 10).await.unwrap().len()
+    };
+    assert_eq!(recorded(70_000, 70_001).await, 1);
+    assert_eq!(recorded(60_000, 70_000).await, 0);
+    assert_eq!(recorded(70_001, 80_000).await, 0);
     let cursor = OutcomeCursor::after(&call, &sale).to_string();
     let cursor = OutcomeCursor::parse(&cursor).unwrap();
     assert!(log.outcomes(&filter, Some(&cursor), 10).await.unwrap().is_empty());

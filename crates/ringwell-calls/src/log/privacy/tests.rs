@@ -141,6 +141,7 @@ async fn an_erased_event_keeps_everything_but_the_person() {
         value: Some("9.50".to_owned()),
         currency: Some("EUR".to_owned()),
         at: Millis(40_000),
+        recorded_at: Millis(50_000),
         external_id: "order-1".to_owned(),
     };
     log.record_outcomes(&[(id.clone(), outcome)], Millis(50_000)).await.unwrap();
