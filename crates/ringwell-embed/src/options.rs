@@ -90,7 +90,12 @@ fn of_pools(pools: &[&RawValue], overrides: Overrides) -> Result<(Config, Direct
 fn refuse_unsupported(config: &Config) -> Result<(), String> {
     if config.database.is_some() || config.application.is_some() {
         return Err("an embedded engine gets its ring pools only from the configuration: \
-            remove [database] and [application], or use a server"
+            remove `database` under [directory], and [application], or use a server"
+            .to_owned());
+    }
+    if config.journal.replicated.is_some() {
+        return Err("an embedded engine stores its journal in files: remove `engine` under \
+            [journal], or use a server"
             .to_owned());
     }
     if config.durability != Durability::Memory && config.data.as_os_str().is_empty() {

@@ -149,8 +149,19 @@ fn impossible_options_are_refused_without_printing_a_key() {
 fn options_only_for_servers_are_refused() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("ringwell.toml");
-    std::fs::write(&file, "data = \"data\"\ndatabase.file = \"pools.db\"\n").unwrap();
-    let (status, _, text) = open(format!(r#"{{"config":{file:?}}}"#).as_bytes());
-    assert_eq!(status, NOT_OPENED);
-    assert!(text.contains("[database]") || text.contains("database"), "{text}");
+    let servers = "servers = [\"nats://127.0.0.1:4222\"]";
+    let monitors = "monitor = [\"http://127.0.0.1:8222\"]";
+    for (setting, wanted) in [
+        ("[directory]\ndatabase = \"sqlite:pools.sqlite\"", "remove `database`"),
+        (&*format!("[journal]\nengine = \"nats\"\n{servers}\n{monitors}"), "remove `engine`"),
+    ] {
+        let pool = format!(
+            "[[ring_pool]]\nid = 1\nring_pool_key = \"{KEY}\"\nlifetime = \"30m\"\n\
+             numbers = [\"8885550101\"]\noverflow_number = \"8885559999\"\n"
+        );
+        std::fs::write(&file, format!("data = \"data\"\n{setting}\n{pool}")).unwrap();
+        let (status, _, text) = open(format!(r#"{{"config":{file:?}}}"#).as_bytes());
+        assert_eq!(status, NOT_OPENED);
+        assert!(text.contains(wanted), "{text}");
+    }
 }
