@@ -97,7 +97,7 @@ pub(crate) enum Command {
     /// Manage web sites whose pages show each visitor a number
     #[command(after_help = sites::HELP)]
     Sites(Box<sites::Args>),
-    /// Print the script tag for the pages of a web site
+    /// Print the script tag for a web site's pages
     #[command(after_help = snippet::HELP)]
     Snippet(snippet::Args),
     /// Show which ring pools overflow, and why

@@ -455,7 +455,7 @@ fn verify(root: &Path) -> anyhow::Result<List> {
 /// by its contents only.
 ///
 /// # Errors
-/// The first fault.
+/// Returns the first fault.
 pub(crate) fn verify_copy(root: &Path) -> anyhow::Result<()> {
     if root.join(LIST).exists() { verify(root).map(|_| ()) } else { verify_contents(root) }
 }

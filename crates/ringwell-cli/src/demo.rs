@@ -3,7 +3,7 @@
 //! Writes `demo-pools.csv`, `load-pools.csv` and `demo-token` into the data directory. For
 //! `ringwell call`, also writes `demo-calls.toml` and a file with its secret. An existing token is
 //! kept, so that commands printed by an earlier run still work. Invariant: if there are extra pools
-//! for `ringwell load`, it uses no numbers from the pools for manual trials.
+//! for `ringwell load`, the load uses no numbers from the pools for manual trials.
 
 mod files;
 mod front;

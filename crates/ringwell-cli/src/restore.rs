@@ -138,7 +138,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A copy that was checked, with the locks that are kept until the restore has finished.
+/// A checked copy, with the locks that are kept until the restore has finished.
 struct Checked {
     targets: Vec<Target>,
     _copy: ReadLock,

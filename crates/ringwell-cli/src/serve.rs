@@ -206,8 +206,8 @@ fn check_addresses(config: &Config) -> anyhow::Result<()> {
     config.calls.as_ref().map_or(Ok(()), |calls| Running::check_free(&calls.listen))
 }
 
-/// Handles signals during the startup. An interrupted check must not report success, so it ends by
-/// the signal.
+/// Handles signals during startup. An interrupted check must not report success, so the signal ends
+/// it.
 fn handle_signals(is_check: bool) -> anyhow::Result<Option<StartSignals>> {
     Ok((!is_check).then(StartSignals::begin).transpose()?)
 }
@@ -286,7 +286,7 @@ fn warnings(config: &Config, directory: &Directory, pools: Option<&Directory>) -
     found
 }
 
-/// Returns warnings about the settings of a node of a cluster.
+/// Returns warnings about a cluster node's settings.
 fn warn_of_cluster(config: &Config, member: Option<&Membership>) -> Vec<String> {
     let Some(cluster) = member.map(Membership::cluster) else { return Vec::new() };
     let mut found: Vec<String> = cluster.warnings().iter().map(ToString::to_string).collect();

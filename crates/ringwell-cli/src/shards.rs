@@ -38,7 +38,7 @@ Examples:
 /// numbers during the move.
 const PIECE: usize = 32;
 
-/// The length of the longest name of a node's state.
+/// The length of the longest node state name.
 const STATE_WIDTH: usize = 9;
 
 const MOVES: &str = "/v1/shards/moves";

@@ -67,7 +67,7 @@ pub(crate) fn add(args: &Add) -> anyhow::Result<ExitCode> {
     let Add { caller, pool, answer, note, wide, access } = args;
     let mut body = json!({ "caller": caller, "pool": pool, "answer": answer, "note": note });
     if *wide {
-        // Servers of earlier releases do not know this member.
+        // Servers of earlier releases do not support this member.
         body["wide"] = json!(true);
     }
     let made = ApiClient::new(access)?.post(&access.url, "/v1/blocks", &body)?;

@@ -30,9 +30,9 @@ match are left out: those without its click id, or for google-calls without the 
 Their count is printed at the end.
 
 In csv, fields that a spreadsheet would read as formulas get a leading ', except for telephone \
-numbers, and control characters, such as line breaks in a visitor's parameters, are replaced by \
-spaces; with --raw, fields are not changed. If an export is interrupted, the command prints the last \
-position: pass this position to --after to continue the export. With --output, the continued \
+numbers. Control characters, such as line breaks in a visitor's parameters, are replaced by \
+spaces. With --raw, fields are not changed. If an export is interrupted, the command prints the \
+last position: pass this position to --after to continue the export. With --output, the continued \
 export appends to the file.
 
 Examples:
@@ -61,11 +61,11 @@ pub(crate) struct Args {
     /// Format of the output
     #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
     format: Format,
-    /// Only calls that began at this time or later, or, in a format for uploads, results with this
-    /// time or a later one: 2026-11-21T06:30:00Z, or an age such as 24h or 7d
+    /// Only calls that began (in upload formats: results dated) at this time or later:
+    /// 2026-11-21T06:30:00Z, or an age such as 24h or 7d
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
-    /// Only calls that began, or results with a time, before this time
+    /// Only calls that began (in upload formats: results dated) before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
     /// Only calls of this ring pool; may be repeated

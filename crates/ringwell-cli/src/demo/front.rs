@@ -24,7 +24,7 @@ pub(super) struct Front {
     pub(super) also: Vec<Also>,
 }
 
-/// A listener of the demo in addition to the server's.
+/// A demo listener in addition to the server's own.
 pub(super) struct Also {
     pub(super) name: &'static str,
     pub(super) address: String,

@@ -1,7 +1,7 @@
-//! The demo's receiver of webhooks: receives and verifies events as a user's own program would.
+//! The demo's webhook receiver: receives and verifies events as a user's own program would.
 //!
-//! It uses the receiver of `ringwell webhooks listen`. Each startup creates a new webhook endpoint,
-//! because an endpoint's secret is shown only once and the port may change.
+//! It uses the same code as `ringwell webhooks listen`. Each startup creates a new webhook
+//! endpoint, because an endpoint's secret is shown only once and the port may change.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

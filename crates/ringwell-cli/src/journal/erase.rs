@@ -157,10 +157,10 @@ pub(crate) fn finish(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that no erasure has been interrupted while it overwrote the journals in `data`.
+/// Checks that no erasure was interrupted while it was overwriting the journals in `data`.
 ///
 /// # Errors
-/// If one has, so that frames may seem to be damaged.
+/// If one was: frames may then seem to be damaged.
 pub(crate) fn check_finished(data: &Path) -> anyhow::Result<()> {
     ensure!(
         todo::state(data)? != State::Planned,
@@ -307,7 +307,7 @@ fn segment(
     Ok(())
 }
 
-/// The most zeros that are written at once.
+/// The maximum number of zeros that are written at once.
 const ZEROS_MAX: u64 = 1 << 20;
 
 /// Returns the offsets and lengths of the bytes to clear after the last frame of a segment. They

@@ -31,7 +31,7 @@ pub(crate) struct Ring<'a> {
     pub(crate) from: &'a str,
     /// The called number.
     pub(crate) to: &'a str,
-    /// The time for which the destination rings before it answers.
+    /// The time that the destination rings before it answers.
     pub(crate) answer_after: Duration,
     /// The duration of the conversation.
     pub(crate) talk: Duration,

@@ -112,7 +112,7 @@ fn a_phone_with_another_secret_is_refused() {
     std::fs::write(&key, "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=").unwrap();
     let stranger = ring(&board, "telnyx", 2_001_600_000, &["--key", key.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&stranger.stderr).into_owned();
-    assert!(!stranger.status.success() && said.contains("secret_files of the account"), "{said}");
+    assert!(!stranger.status.success() && said.contains("secret_files of account"), "{said}");
     for (provider, secret) in OTHERS.into_iter().filter(|(provider, _)| *provider != "telnyx") {
         // The server has already read the right secret, so only the command uses the wrong one.
         let file = board.site.config().with_file_name(format!("{provider}.secret"));
