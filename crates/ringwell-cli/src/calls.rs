@@ -1,8 +1,8 @@
 //! The call service of a running node: a separate thread that owns the call log and listens for
 //! providers.
 //!
-//! Connects the service to the node: the service queries the node for the holder of a number, and
-//! the node's management API serves the service's paths.
+//! Connects the service to the node: the service queries the node for a number's holder, and the
+//! node's management API serves the service's paths.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};

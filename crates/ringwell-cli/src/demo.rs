@@ -202,7 +202,7 @@ fn check_free(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Creates the data directory and checks that it can be locked. A directory that the server would
-/// refuse later is refused here, before the pool list of an earlier demo is overwritten.
+/// refuse later is refused here, before an earlier demo's pool list is overwritten.
 fn claim(data: &Path) -> anyhow::Result<()> {
     ringwell_node::disk::create_directory(data).with_context(|| {
         format!("cannot create the directory {}; choose another one with --data", data.display())

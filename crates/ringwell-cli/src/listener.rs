@@ -58,8 +58,8 @@ pub(crate) fn cannot_listen(
 
 /// Returns the host names that the management address accepts in addition to the machine's own
 /// names. Returns `None` if pages on other sites cannot make browsers send requests to the address.
-/// This is the case for a unix socket, and for an address other than loopback: a proxy or a
-/// firewall protects such an address.
+/// This is the case for a unix socket, and for an address other than loopback, which a proxy or a
+/// firewall protects.
 pub(crate) fn hosts(management: &Management) -> Option<Vec<String>> {
     let Listen::Tcp { host, .. } = &management.address else { return None };
     let is_loopback = host.parse().map_or_else(

@@ -1,12 +1,13 @@
 //! `ringwell restore`: restores a data directory from a copy.
 //!
-//! The copied journals lack the numbers that were handed out after the copy was made, and the
-//! server cannot detect this from the files. The data directory is therefore first marked as
-//! restored. At its next startup, the server records in the journal that the pools are held, and
-//! only then removes the mark. Source: docs/operations.md, "Backups".
+//! The copied journals lack the numbers that were handed out after the copy was made. The server
+//! cannot detect this from the files. The data directory is therefore first marked as restored. At
+//! its next startup, the server records in the journal that the pools are held, and only then
+//! removes the mark. Source: docs/operations.md, "Backups".
 //!
-//! Invariant: from before the copy is read until the restore has finished, the data directory is
-//! locked and contains the mark of an unfinished restore, so that no server uses it.
+//! Invariant: no server uses the data directory during a restore. From before the copy is read
+//! until the restore has finished, the directory is locked and contains the mark of an unfinished
+//! restore.
 
 mod database;
 mod mark;
@@ -54,7 +55,7 @@ Examples:
   ringwell restore /backup/ringwell-2026-11-22 ./restored-data
   ringwell journal verify ./restored-data";
 
-/// Files that are not restored: the copy's locks, the mark of an earlier restore, and the list of a
+/// Files that are not restored: the copy's locks, an earlier restore's mark, and the list of a
 /// backup's files. After the server's first write, the list would no longer match the data.
 const LEFT_OUT: [&str; 5] =
     ["LOCK", "directory.sqlite.lock", "calls.sqlite.lock", RESTORING, BACKUP_LIST];

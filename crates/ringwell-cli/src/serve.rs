@@ -142,8 +142,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .map(|()| ExitCode::SUCCESS)
 }
 
-/// Returns a function that reads the file again, with the pools and web sites in it, and replaces
-/// the tokens of `config`.
+/// Returns a function that reads the file again, with its pools and web sites, and replaces the
+/// tokens in `config`.
 fn reload_of(
     (path, flags): (PathBuf, Overrides),
     config: &Config,

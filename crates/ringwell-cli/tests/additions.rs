@@ -340,8 +340,8 @@ fn a_pool_without_overflow_reports_when_to_retry() {
     assert_eq!(number(&rows[1]), site.pools[0].first.to_string());
     assert_eq!(rows[2]["error_class"], "PoolExhausted");
     assert_eq!(rows[2]["promo_number"], Value::Null);
-    // A lockout is a little longer than the lifetime, because a shard's clock may run fast, and the
-    // time until its end is rounded up to whole seconds.
+    // A lockout is a little longer than the lifetime, because a shard's clock may run fast. The
+    // time until its end is also rounded up to whole seconds.
     let is_full = |seconds: &str| ["1800", "1801"].contains(&seconds);
     let message = rows[2]["message"].as_str().unwrap();
     let seconds = message.split("ask again in ").nth(1).unwrap().strip_suffix(" seconds");

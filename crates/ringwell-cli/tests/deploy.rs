@@ -1,4 +1,4 @@
-//! Tests the configurations in `deploy/` with the programs for which they are written.
+//! Tests the configurations in `deploy/` with the programs that they are written for.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -304,7 +304,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the expression of a rule, and how long it must be true, as the guide writes them.
+/// Returns a rule's expression, and how long it must be true, as written in the guide.
 fn condition(rule: &str) -> (String, Option<&str>) {
     let text = rule.split_once("expr: ").unwrap().1;
     let text = text.split_once("labels:").unwrap().0;

@@ -1,5 +1,5 @@
-//! Traces received by a collector: a client's own trace continues, a call and its webhooks form one
-//! trace, and a missing collector delays nothing.
+//! Traces received by a collector: a client's own trace continues, and a call and its webhooks form
+//! one trace. A missing collector delays nothing.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

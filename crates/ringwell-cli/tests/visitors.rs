@@ -1,4 +1,4 @@
-//! The complete path of a visitor: a number on a page, a tap on the number, a call, and the call's
+//! A visitor's complete path: a number on a page, a tap on the number, a call, and the call's
 //! attribution.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -73,7 +73,7 @@ impl Shop {
         Self::ask(client, "/site/v1/tap", &body);
     }
 
-    /// Calls `number` with `ringwell call`. Returns the provider's id of the call.
+    /// Calls `number` with `ringwell call`. Returns the provider's id for the call.
     fn ring(&self, number: &str) -> String {
         let now = ["--answer-after", "0s", "--talk", "0s"];
         let mut command = ringwell(&["call", "--to", number, "--url", &self.calls]);

@@ -244,7 +244,7 @@ fn parquet(_: &Args) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// Returns the name of the JSON member that contains the entries of an answer, and the request path
+/// Returns the name of the JSON member that contains an answer's entries, and the request path
 /// without a cursor.
 fn request(args: &Args) -> (&'static str, String) {
     let Args { since, until, pool, number, outcome, attributed, conversion, .. } = args;

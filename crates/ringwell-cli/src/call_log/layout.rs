@@ -280,7 +280,7 @@ fn text(value: Option<&Value>) -> String {
 }
 
 /// Puts `'` before text that spreadsheets read as a formula, and replaces control characters with
-/// spaces, so that each record is one line of plain text. Leaves telephone numbers unchanged.
+/// spaces. Each record is then one line of plain text. Leaves telephone numbers unchanged.
 fn harmless(field: String) -> String {
     let is_number = field.strip_prefix('+').is_some_and(|digits| {
         (3..=15).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit())

@@ -22,7 +22,7 @@ pub(super) enum Origin {
     Changed,
 }
 
-/// All parts of the introduction except the addresses, which are unknown until the server listens.
+/// The introduction without the addresses, which are unknown until the server listens.
 #[derive(Debug)]
 pub(super) struct Introduction {
     /// A word that shows whether the pools are new, and a description of the pools.

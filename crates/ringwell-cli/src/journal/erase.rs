@@ -2,7 +2,7 @@
 //!
 //! Decides what is written and removed. All of it is first stored in a separate file (`todo.rs`).
 //! If a crash interrupts the command after that, running it again or starting the server completes
-//! the whole erasure, so no frame stays partly overwritten. `ringwell_journal::erase` computes the
+//! the whole erasure. No frame stays partly overwritten. `ringwell_journal::erase` computes the
 //! bytes to write. Source: docs/spec/journal.md, "Erasure".
 
 mod todo;

@@ -102,9 +102,9 @@ impl Target {
     }
 
     /// Replaces the database with the copied one. An existing database is renamed, with the files
-    /// next to it, because SQLite would otherwise write the changes in those files into the
-    /// restored database. `was_placed` is true if an interrupted restore began to replace the
-    /// database. Returns whether the replaced database is kept.
+    /// next to it, because SQLite would otherwise apply the changes in those files to the restored
+    /// database. `was_placed` is true if an interrupted restore began to replace the database.
+    /// Returns whether the replaced database is kept.
     pub(super) fn replace(&self, was_placed: bool) -> anyhow::Result<bool> {
         let target = &self.path;
         let replaced = self.replaced();

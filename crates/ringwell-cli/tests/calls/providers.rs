@@ -7,10 +7,10 @@ use std::thread;
 use super::Switchboard;
 use super::support::server::ringwell;
 
-/// A private key of 32 bytes, and its public key (RFC 8032, test 1).
+/// A 32-byte private key, and its public key (RFC 8032, test 1).
 const PRIVATE: &str = "nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=";
 const PUBLIC: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
-/// Providers other than Twilio, with the secrets of their accounts.
+/// Providers other than Twilio, with their accounts' secrets.
 const OTHERS: [(&str, &str); 6] = [
     ("signalwire", "a-signing-key-of-signalwire-012345"),
     ("telnyx", PUBLIC),

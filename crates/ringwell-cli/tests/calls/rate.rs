@@ -22,7 +22,7 @@ const ANSWER: &str = "/t/main/answer";
 const SLOT: Duration = Duration::from_millis(250);
 const SETTLING: Duration = Duration::from_millis(50);
 
-/// The server to which the calls of a slot are sent.
+/// The server that receives a slot's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Calls {
     Nowhere,

@@ -21,8 +21,8 @@ const STREAM: &str = "RINGWELL_0";
 /// limits apply, and the machine must be otherwise idle.
 const ROUNDS: &str = "RINGWELL_ENGINE_ROUNDS";
 
-/// Used if the variable is not set: the number of rounds, and the factor by which the time limits
-/// are extended for a busy machine.
+/// Used if the variable is not set: the number of rounds, and the factor that extends the time
+/// limits for a busy machine.
 const FEW: u32 = 2;
 const BUSY: u32 = 4;
 
@@ -232,7 +232,7 @@ fn a_node_starts_while_one_of_three_servers_is_down() {
     nats.kill(0);
     let server = start();
     trial.wait_for_numbers(&server);
-    // Running nats-servers do not apply changes of `sync_interval`, so the nats-server that is down
+    // Running nats-servers do not apply changes to `sync_interval`, so the nats-server that is down
     // must start with the new value.
     nats.reconfigure(|text| text.replace("sync_interval: always", ""));
     nats.restart(0);

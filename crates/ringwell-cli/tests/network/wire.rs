@@ -72,8 +72,8 @@ impl Drop for Wire {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // The result is ignored, because if a thread panicked, the test that uses the wire
-            // fails anyway.
+            // The result is ignored: if a thread panicked, the test that uses the wire fails
+            // anyway.
             let _ = thread.join();
         }
     }

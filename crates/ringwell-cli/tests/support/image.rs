@@ -1,8 +1,8 @@
 //! A disk in a file: an ext4 file system that can simulate a power cut.
 //!
 //! After a power cut, unflushed data is lost, and every operation fails until the file system is
-//! mounted again. The shutdown ioctl of ext4 simulates the power cut. The tests need the rights to
-//! mount and to use a loop device.
+//! mounted again. The shutdown ioctl of ext4 simulates the power cut. The tests need permission to
+//! mount file systems and to use a loop device.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
