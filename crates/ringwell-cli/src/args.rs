@@ -40,7 +40,7 @@ Examples:
   ringwell demo --lifetime 10ms    # for load tests: numbers become free again within milliseconds";
 
 const JOURNAL_HELP: &str = "\
-DIRECTORY is a data directory, or the directory of one shard in it (DATA/journal/0).
+DIRECTORY is a data directory, or one shard's directory in it (DATA/journal/0).
 
 Examples:
   ringwell journal verify ./data

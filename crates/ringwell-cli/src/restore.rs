@@ -46,8 +46,8 @@ The copy must have been made by `ringwell backup`, from a stopped server, or as 
 file system. It is checked before anything is copied. No server starts with the data directory \
 until the restore is complete. If the restore is interrupted, run it again with the same copy.
 
-The next `ringwell serve` answers all rows with overflow numbers for the longest lifetime of the \
-pools. After this time, every lockout that is missing from the copy has ended.
+The next `ringwell serve` answers all rows with overflow numbers for the pools' longest \
+lifetime. After this time, every lockout that is missing from the copy has ended.
 
 Examples:
   ringwell restore --config /etc/ringwell/ringwell.toml \\

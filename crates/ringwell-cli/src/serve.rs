@@ -219,7 +219,7 @@ fn warn(warnings: impl IntoIterator<Item = impl Display>) {
     }
 }
 
-/// Reads the configuration of a running server again, and applies its `[calls]` section.
+/// Reads a running server's configuration again, and applies its `[calls]` section.
 fn read_again(
     path: &Path,
     flags: Overrides,
@@ -308,8 +308,8 @@ fn warn_of_sites(sites: &[Site], directory: &Directory) -> Vec<String> {
         let warning = |pool| {
             format!(
                 "site {}: ring pool {pool} has a lifetime of a minute or less, and pages extend \
-                    the lockout of their number once a minute: a number may go to another visitor \
-                    while a page still shows it. Set a longer lifetime",
+                    their number's lockout once a minute: a number may go to another visitor while \
+                    a page still shows it. Set a longer lifetime",
                 site.key
             )
         };

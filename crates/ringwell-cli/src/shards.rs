@@ -80,7 +80,7 @@ enum Command {
         #[command(flatten)]
         access: Access,
     },
-    /// Move all buckets of a node to the shards of the other nodes, and distribute them evenly
+    /// Move all of a node's buckets to the other nodes' shards, and distribute them evenly
     Drain {
         /// The node's name in the cluster file
         node: String,

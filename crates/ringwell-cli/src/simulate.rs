@@ -1,5 +1,5 @@
-//! `ringwell simulate`: simulates a day of a web site in virtual time: its visitors, its callers,
-//! and the ring pools that serve them.
+//! `ringwell simulate`: simulates a web site's day in virtual time: its visitors, its callers, and
+//! the ring pools that serve them.
 //!
 //! Contains the flags, the choice of pools and the output. `simulate/day.rs` simulates the day.
 
@@ -53,7 +53,7 @@ const WRONG_USAGE: u8 = 2;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The access log of a web site; - reads stdin
+    /// A web site's access log; - reads stdin
     #[arg(long, value_name = "FILE")]
     site_log: PathBuf,
     /// A server's configuration, whose ring pools are simulated

@@ -1,4 +1,4 @@
-//! `ringwell call`: calls a number of a running server without a provider.
+//! `ringwell call`: calls one of a running server's numbers without a provider.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ use crate::phone::{Phone, Ring, Rung};
 use crate::print::print_line;
 
 pub(crate) const HELP: &str = "\
-Calls a number of a running server without a provider: the request is signed with the account's \
-secret and sent to the address for the provider's webhooks. The call is logged like any other \
-call: see GET /v1/calls.
+Calls one of a running server's numbers without a provider: the request is signed with the \
+account's secret and sent to the address for the provider's webhooks. The call is logged like any \
+other call: see GET /v1/calls.
 
 Telnyx signs its requests with its own private key, and the account has only Telnyx's public key: \
 set --key to a file with your own private key (32 bytes in base64, as from openssl rand -base64 \

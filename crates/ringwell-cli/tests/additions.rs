@@ -264,7 +264,7 @@ fn a_client_may_shorten_its_deadline_but_not_extend_it() {
     assert!(late > 0, "no data is on disk at once");
     let overflow = |reason| metrics::labelled(&server, "ringwell_overflow_rows_total", reason);
     assert_eq!((overflow("\"late\""), overflow("\"exhausted\"")), (late, 0));
-    // The numbers of the late rows are free again, so other visitors get all of them.
+    // The late rows' numbers are free again, so other visitors get all of them.
     let free = 60 - (50 - late);
     for (_, value) in (0..free).zip(["600000", "soon", "-1", "9999"].iter().cycle()) {
         assert!(!is_overflow(value), "{value}");

@@ -1,5 +1,5 @@
 //! Tests changes that users make in the dashboard: the required permissions, the effects, and the
-//! authors in the audit log. The appearance of the pages is tested in a browser (`web/dashboard`).
+//! authors in the audit log. The pages' appearance is tested in a browser (`web/dashboard`).
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

@@ -171,7 +171,7 @@ fn haproxy_finds_the_machine_that_serves_among_its_standbys() {
 fn metrics_of(text: &str) -> Vec<&str> {
     let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
     let names = text.split(|c: char| !is_part(c)).filter(|word| word.starts_with("ringwell_"));
-    // Metrics of links are omitted, because links exist only in a cluster.
+    // Link metrics are omitted, because links exist only in a cluster.
     let names = names.filter(|name| !name.starts_with("ringwell_link_"));
     names.map(|name| name.trim_end_matches("_total").trim_end_matches("_bucket")).collect()
 }

@@ -169,7 +169,8 @@ fn a_visitor_gets_a_number_keeps_it_and_is_attributed_the_call() {
     assert_eq!(held["parameters"], stored, "{held}");
 }
 
-/// The pool of the page's second number has only one number, which is free again at the keep-alive.
+/// The pool for the page's second number has only one number, which is free again by the time of
+/// the keep-alive.
 #[test]
 fn a_number_that_a_keep_alive_brings_has_the_parameters_of_the_page() {
     let second = "+18005550111";

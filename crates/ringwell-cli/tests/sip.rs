@@ -242,16 +242,16 @@ fn sipp(
     lines(&log).into_iter().filter(is_call).collect()
 }
 
-/// Returns the fields of each line in a log file of `SIPp`.
+/// Returns the fields of each line in a `SIPp` log file.
 fn lines(log: &Path) -> Vec<Vec<String>> {
     let lines = fs::read_to_string(log).unwrap();
     let fields = |line: &str| line.split(';').map(|field| field.trim().to_owned()).collect();
     lines.lines().filter(|line| !line.is_empty()).map(fields).collect()
 }
 
-/// Returns the duration of each call of a scenario in seconds, by number. Each duration is measured
-/// from the call's first request to its last answer: on a busy machine, calls take longer than the
-/// scenario specifies.
+/// Returns the duration of each call in a scenario, in seconds and by number. Each duration is
+/// measured from the call's first request to its last answer: on a busy machine, calls take longer
+/// than the scenario specifies.
 fn whole_seconds(folder: &Path, name: &str) -> BTreeMap<String, u64> {
     let mut calls: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for fields in lines(&folder.join(format!("{name}.log"))) {

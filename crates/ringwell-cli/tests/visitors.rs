@@ -212,7 +212,7 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     let late = shop.call(&shop.ring(&number(&second)));
     assert_eq!(late["attribution"]["late"], true, "{late:#}");
     assert!(confidence(&late) > 0.95, "{late:#}");
-    // The timeline of the call contains the tap.
+    // The call's timeline contains the tap.
     let bearer = format!("Bearer {TOKEN}");
     let path = format!("/v1/calls/{}", late["id"].as_str().unwrap());
     let call = client.get(&path, &[("authorization", &bearer)]).unwrap().json();

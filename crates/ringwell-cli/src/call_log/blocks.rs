@@ -25,7 +25,7 @@ pub(crate) struct Add {
     /// The caller to block
     #[arg(value_name = "WHOM")]
     caller: String,
-    /// Block only calls to numbers of this ring pool
+    /// Block only calls to numbers in this ring pool
     #[arg(long, value_name = "ID")]
     pool: Option<u64>,
     /// Reason given to the caller: `reject` (the number is not in service) or `busy`

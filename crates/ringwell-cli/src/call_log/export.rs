@@ -68,7 +68,7 @@ pub(crate) struct Args {
     /// Only calls that began (in upload formats: results dated) before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
-    /// Only calls of this ring pool; may be repeated
+    /// Only calls to numbers in this ring pool; may be repeated
     #[arg(long, value_name = "ID")]
     pool: Vec<u64>,
     /// Only calls to this number

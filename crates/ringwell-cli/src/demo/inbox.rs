@@ -19,7 +19,7 @@ use crate::webhooks::{Answering, Received, Receiver};
 
 /// The maximum number of webhooks that the shop's page shows.
 const SHOWN: usize = 10;
-/// The path of the demo's endpoint, which also identifies the endpoints of earlier demos.
+/// The path of the demo's endpoint, which also identifies earlier demos' endpoints.
 const PATH: &str = "/demo-inbox";
 
 /// The received events, newest first.
@@ -58,7 +58,7 @@ impl Door {
         }
     }
 
-    /// Makes the server send its events to this receiver. Removes the endpoints of earlier demos.
+    /// Makes the server send its events to this receiver. Removes earlier demos' endpoints.
     ///
     /// # Errors
     /// If the call log does not answer.

@@ -36,7 +36,7 @@ server first.
 
 The command first plans the whole erasure. If it is interrupted after that, run it again, or start \
 the server: either completes the erasure. If it is interrupted while it plans, nothing was erased: \
-run it again. Each start of the server logs a warning until you do.
+run it again. The server logs a warning at each start until you do.
 
 Backups still contain the parameters: delete the backups, and take new ones.
 
@@ -50,7 +50,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
 pub(crate) struct Options {
-    /// The data directory of a stopped server
+    /// A stopped server's data directory
     directory: PathBuf,
     /// Erase allocations that contain this parameter, decoded or as `ringwell journal inspect`
     /// prints it; may be repeated
@@ -214,7 +214,7 @@ impl<'a> Wanted<'a> {
         }
         let mut listed = self.listed.iter().filter(|(listed, _)| *listed == number).peekable();
         let is_listed = !params::is_erased(raw) && listed.peek().is_some();
-        // Lists of earlier releases contain only the last value of a repeated parameter.
+        // Lists from earlier releases contain only the last value of a repeated parameter.
         let decoded = is_listed.then(|| [params::decode_each(raw), params::decode(raw)]);
         let prints = decoded.map(|both| both.map(|parameters| fingerprint(&parameters)));
         listed.any(|(_, wanted)| prints.as_ref().is_some_and(|prints| prints.contains(wanted)))
@@ -260,8 +260,8 @@ fn plan(data: &Path, wanted: &Wanted<'_>) -> anyhow::Result<Counts> {
     Ok(counts)
 }
 
-/// Plans the erasure of the parameters of the `wanted` allocations in one segment. `next` is the
-/// first group of the next segment, if there is one.
+/// Plans the erasure of the `wanted` allocations' parameters in one segment. `next` is the first
+/// group of the next segment, if there is one.
 fn segment(
     (data, todo): (&Path, &mut Todo),
     wanted: &Wanted<'_>,
@@ -310,9 +310,9 @@ fn segment(
 /// The maximum number of zeros that are written at once.
 const ZEROS_MAX: u64 = 1 << 20;
 
-/// Returns the offsets and lengths of the bytes to clear after the last frame of a segment. They
-/// are frames from an earlier use of the file or, if the journal was cut off here, the frame that
-/// was cut off.
+/// Returns the offsets and lengths of the bytes to clear after a segment's last frame. They are
+/// frames from an earlier use of the file or, if the journal was cut off here, the frame that was
+/// cut off.
 fn tail(
     path: &Path,
     from: u64,

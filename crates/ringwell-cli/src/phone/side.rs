@@ -54,7 +54,7 @@ pub(super) struct Dial {
     pub(super) action: Option<String>,
 }
 
-/// An event of a call that a provider reports.
+/// A call event that a provider reports.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     /// The destination rings.

@@ -19,13 +19,13 @@ use ringwell_node::disk::{
 
 use super::place::place;
 
-/// The directory of the journals, which exists in every data directory that a server has used.
+/// The directory for the journals, which exists in every data directory that a server has used.
 const JOURNAL: &str = "journal";
 
 /// The list, in the mark's directory.
 const LIST: &str = "files.json";
 
-/// The directory of the copied files, in the mark's directory.
+/// The directory for the copied files, in the mark's directory.
 const STAGED: &str = "files";
 
 /// The mark, with the lock on the data directory.

@@ -1,4 +1,4 @@
-//! The access log of a web site: the times at which visitors opened pages.
+//! A web site's access log: the times when visitors opened pages.
 //!
 //! Reads the common and the combined log format of Apache and nginx. Defines which requests are
 //! page views, and which clients are robots. A visitor is identified by address and user agent. A

@@ -51,8 +51,8 @@ fn say(mut command: Command) -> String {
     text
 }
 
-/// Creates a switchboard and calls the numbers of two visitors. The tests erase the data of the
-/// first visitor. Returns the switchboard and both numbers.
+/// Creates a switchboard and calls the numbers of two visitors. The tests erase the first visitor's
+/// data. Returns the switchboard and both numbers.
 fn board() -> (Switchboard, [u64; 2]) {
     // The segments are small, because the tests read all segments repeatedly.
     let board = Switchboard::new("[journal]\nsegment_bytes = \"1MiB\"\n");

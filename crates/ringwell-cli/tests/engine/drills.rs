@@ -188,7 +188,7 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
     trial.load(&server);
     // The last process runs on the first machine, whose copy of the log contains all groups. If the
     // copy began with a later group, the checker would need the time from which the copy is
-    // complete. With the wrong clocks of this test, that time would be wrong.
+    // complete. With this test's wrong clocks, that time would be wrong.
     for round in 1..=4_usize {
         let waiting = start(&trial, round % 2);
         // Waits long enough for the standby to receive a heartbeat.

@@ -27,7 +27,7 @@ struct Way {
 /// A wire. Its threads end when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    /// The directions of the wire. `ways[i]` carries frames from host i.
+    /// The wire's directions. `ways[i]` carries frames from host i.
     ways: [Arc<Way>; 2],
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,

@@ -85,7 +85,7 @@ impl Peer {
         None
     }
 
-    /// Waits for a message of the call that begins with `start`. Skips all others.
+    /// Waits for a message in the call that begins with `start`. Skips all others.
     pub(super) fn hear(&self, start: &str, call: &str) -> String {
         let message = self.next(start, call, PATIENCE);
         message.unwrap_or_else(|| panic!("no {start:?} of the call {call}"))
@@ -102,7 +102,7 @@ impl Peer {
         }
     }
 
-    /// Returns the first message of the call that arrives within a short time.
+    /// Returns the first message in the call that arrives within a short time.
     pub(super) fn hears(&self, start: &str, call: &str) -> Option<String> {
         self.next(start, call, SILENCE)
     }

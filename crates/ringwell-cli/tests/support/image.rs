@@ -75,7 +75,7 @@ impl Image {
         while !succeeds(Command::new("umount").arg(&self.at)) {
             wait("it cannot be unmounted");
         }
-        // A process of another test may have copied this mount with `unshare -m`. Until that process
+        // Another test's process may have copied this mount with `unshare -m`. Until that process
         // ends, the file system stays shut down, and a new mount would be the same file system.
         while self.has_loop_device() {
             wait("its loop device stays attached");
