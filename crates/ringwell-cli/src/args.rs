@@ -40,7 +40,7 @@ Examples:
   ringwell demo --lifetime 10ms    # for load tests: numbers become free again within milliseconds";
 
 const JOURNAL_HELP: &str = "\
-DIRECTORY is a data directory, or the directory of one shard in it (DATA/journal/0).
+DIRECTORY is a data directory, or one shard's directory in it (DATA/journal/0).
 
 Examples:
   ringwell journal verify ./data
@@ -97,7 +97,7 @@ pub(crate) enum Command {
     /// Manage web sites whose pages show each visitor a number
     #[command(after_help = sites::HELP)]
     Sites(Box<sites::Args>),
-    /// Print the script tag for the pages of a web site
+    /// Print the script tag for a web site's pages
     #[command(after_help = snippet::HELP)]
     Snippet(snippet::Args),
     /// Show which ring pools overflow, and why

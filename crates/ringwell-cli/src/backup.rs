@@ -44,7 +44,7 @@ Examples:
 /// The databases in a backup: the directory of ring pools, and the call log.
 pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", data_files::CALLS];
 
-/// Small files of a data directory that are copied if they exist. The reports of calls that are not
+/// Small files in a data directory that are copied if they exist. The reports of calls that are not
 /// in the call log yet are copied before the call log, so that each report is in at least one of
 /// the two copies.
 const SMALL: [&str; 9] = [
@@ -385,7 +385,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     target.sync_all()
 }
 
-/// Lists all files of a backup except `backup.json`, sorted by path, each with its size and hash.
+/// Lists all files in a backup except `backup.json`, sorted by path, each with its size and hash.
 fn entries(root: &Path) -> anyhow::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut waiting = vec![root.to_owned()];
@@ -423,7 +423,7 @@ fn digest(path: &Path) -> anyhow::Result<(u64, String)> {
     }
 }
 
-/// Compares every file of a backup with the list in `backup.json`, and verifies the journals and
+/// Compares every file in a backup with the list in `backup.json`, and verifies the journals and
 /// databases.
 fn verify(root: &Path) -> anyhow::Result<List> {
     let shown = root.display();
@@ -455,7 +455,7 @@ fn verify(root: &Path) -> anyhow::Result<List> {
 /// by its contents only.
 ///
 /// # Errors
-/// The first fault.
+/// Returns the first fault.
 pub(crate) fn verify_copy(root: &Path) -> anyhow::Result<()> {
     if root.join(LIST).exists() { verify(root).map(|_| ()) } else { verify_contents(root) }
 }

@@ -1,5 +1,5 @@
-//! `ringwell calls`: exports and removes calls in the call log of a running server, imports
-//! results, blocks callers, and erases personal data.
+//! `ringwell calls`: exports and removes calls in a running server's call log, imports results,
+//! blocks callers, and erases personal data.
 
 mod blocks;
 pub(crate) mod erase;
@@ -40,7 +40,7 @@ enum Command {
     /// Remove calls for good
     #[command(after_help = remove::HELP)]
     Remove(remove::Args),
-    /// Read the results of calls from a CSV file, and report them to the server
+    /// Read call results from a CSV file, and report them to the server
     #[command(after_help = outcomes::HELP)]
     Outcomes(outcomes::Args),
     /// Block a caller

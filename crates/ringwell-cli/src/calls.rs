@@ -1,8 +1,8 @@
 //! The call service of a running node: a separate thread that owns the call log and listens for
 //! providers.
 //!
-//! Connects the service to the node: the service queries the node for the holder of a number, and
-//! the node's management API serves the service's paths.
+//! Connects the service to the node: the service queries the node for a number's holder, and the
+//! node's management API serves the service's paths.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
@@ -30,7 +30,7 @@ use crate::listener::{Reserved, cannot_listen};
 const PLACE: (&str, &str) = ("calls", "calls.listen");
 /// The maximum number of open connections from providers.
 const CONNECTIONS_MAX: usize = 2_048;
-/// The maximum time for which the start waits until calls are accepted. It takes longer only if
+/// The maximum time that startup waits until calls are accepted. Calls are accepted later only if
 /// another process has taken the address.
 const LISTEN_MAX: Duration = Duration::from_secs(1);
 
@@ -44,7 +44,7 @@ pub(crate) struct Running {
     fixed: (Listen, Option<Database>),
     /// The path of [`WAITING`].
     waiting: PathBuf,
-    /// Receives a message when calls are accepted. `None` once it was waited for.
+    /// Receives a message when calls are accepted. `None` after the wait for this message.
     listens: Mutex<Option<mpsc::Receiver<()>>>,
     end: Mutex<Option<oneshot::Sender<()>>>,
     thread: Mutex<Option<JoinHandle<()>>>,

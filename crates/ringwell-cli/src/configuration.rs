@@ -22,10 +22,10 @@ use crate::print::counted;
 const POOLS_SHOWN: usize = 20;
 /// The warning if the environment variable and the configuration set different token hashes.
 pub(crate) const TOKEN_VARIABLE: &str = "the variable RINGWELL_TOKEN_SHA256 overrides \
-    management.token_sha256 of the configuration: remove the variable (the package sets it in \
+    management.token_sha256 in the configuration: remove the variable (the package sets it in \
     /etc/ringwell/environment) and restart";
 
-/// The ring pools of a configuration's database.
+/// The ring pools in a configuration's database.
 pub(crate) enum InDatabase {
     /// The configuration has no database, or the next start will create or upgrade its tables.
     Unknown,
@@ -65,8 +65,8 @@ impl InDatabase {
         }
     }
 
-    /// Returns the pools that the server will use, if they are known. `of_file` are the pools in
-    /// the configuration's files.
+    /// Returns the pools that the server will use, if they are known. `of_file` contains the pools
+    /// in the configuration's files.
     pub(crate) fn or_in_file<'a>(
         &'a self,
         config: &Config,
@@ -86,7 +86,7 @@ impl InDatabase {
     }
 }
 
-/// Returns a short description of the ring pools of a configuration.
+/// Returns a short description of a configuration's ring pools.
 pub(crate) fn pools_of(config: &Config, of_file: &Directory, in_database: &InDatabase) -> String {
     let counts = |directory: &Directory| {
         let pools = counted(directory.pool_count() as u64, "pool");
@@ -172,8 +172,8 @@ pub(crate) fn warn_of_destinations(config: &Config, pools: &Directory) -> Vec<St
     unknown.into_iter().chain(without).collect()
 }
 
-/// Returns the faults of `unknown_number` settings that name one of the numbers in `pools`, if a
-/// call to that number would be sent to it again in an endless loop.
+/// Returns a fault for each `unknown_number` setting that names a number in `pools`, if calls to
+/// that number would be sent to it again in an endless loop.
 pub(crate) fn endless_unknown_numbers(config: &Config, pools: &Directory) -> Vec<Fault> {
     // A program may have a destination for each number.
     let Some(calls) = config.calls.as_ref().filter(|calls| calls.routing.is_none()) else {

@@ -23,8 +23,8 @@ pub(crate) fn usual_call_log(config: &Config) -> PathBuf {
     config.data.join(data_files::CALLS)
 }
 
-/// Returns the database files of a configuration, each with the name of its setting: first the file
-/// of ring pools, then the file of calls.
+/// Returns a configuration's database files, each with the name of its setting: first the file for
+/// ring pools, then the file for calls.
 pub(crate) fn files(config: &Config) -> [(&'static str, Option<PathBuf>); 2] {
     let file = |database: &Database| match database {
         Database::File(path) => Some(path.clone()),
@@ -78,7 +78,7 @@ pub(crate) fn message(field: &str, fault: &FileFault) -> String {
 }
 
 /// Locks a server's database as [`claim`] does. If `path` is a directory, returns an error and
-/// creates no lock file. A file that does not begin like a database may be a damaged database: it
+/// creates no lock file. A file that does not begin like a database may be a damaged database. It
 /// is locked only if `is_own` is true or if a server has used it before.
 ///
 /// # Errors

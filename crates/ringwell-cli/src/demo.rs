@@ -3,7 +3,7 @@
 //! Writes `demo-pools.csv`, `load-pools.csv` and `demo-token` into the data directory. For
 //! `ringwell call`, also writes `demo-calls.toml` and a file with its secret. An existing token is
 //! kept, so that commands printed by an earlier run still work. Invariant: if there are extra pools
-//! for `ringwell load`, it uses no numbers from the pools for manual trials.
+//! for `ringwell load`, the load uses no numbers from the pools for manual trials.
 
 mod files;
 mod front;
@@ -202,7 +202,7 @@ fn check_free(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Creates the data directory and checks that it can be locked. A directory that the server would
-/// refuse later is refused here, before the pool list of an earlier demo is overwritten.
+/// refuse later is refused here, before an earlier demo's pool list is overwritten.
 fn claim(data: &Path) -> anyhow::Result<()> {
     ringwell_node::disk::create_directory(data).with_context(|| {
         format!("cannot create the directory {}; choose another one with --data", data.display())

@@ -50,7 +50,7 @@ pub(crate) struct Directory {
     /// This node's name in the database.
     node: String,
     version: u64,
-    /// The web sites of the configuration. The web sites of the database are in `sites`.
+    /// The web sites in the configuration. Those in the database are in `sites`.
     sites_of_file: watch::Sender<Vec<Site>>,
     sites: Vec<Site>,
     naming: Naming,
@@ -66,7 +66,7 @@ pub(crate) struct Following {
     thread: JoinHandle<()>,
 }
 
-/// Opens the database and reads all pools. If the database contains no pools, the pools of the
+/// Opens the database and reads all pools. If the database contains no pools, the pools in the
 /// configuration are imported.
 ///
 /// # Errors
@@ -155,14 +155,14 @@ async fn import(store: &Store, of_file: &[RingPool]) -> Result<(), StoreError> {
     if !of_file.is_empty() && store.import_once(who, now(), of_file, &Scope::of_file()).await? {
         tracing::info!(
             ring_pools = of_file.len(),
-            "the pools of the configuration were imported into the database"
+            "the pools in the configuration were imported into the database"
         );
     }
     Ok(())
 }
 
 impl Directory {
-    /// Returns a sender that replaces the web sites of the configuration.
+    /// Returns a sender that replaces the web sites in the configuration.
     pub(crate) fn sites_of_file(&self) -> watch::Sender<Vec<Site>> {
         self.sites_of_file.clone()
     }

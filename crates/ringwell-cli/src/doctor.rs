@@ -369,7 +369,7 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     if config.durability == Durability::Memory {
         return findings.note("data", "durability \"memory\": a restart loses every allocation");
     }
-    // The path is made absolute, because the ancestors of a relative path cannot be examined.
+    // The path is made absolute, because a relative path's ancestors cannot be examined.
     let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
     let data = data.as_path();
     let there = data.ancestors().find(|place| place.symlink_metadata().is_ok());
@@ -474,7 +474,7 @@ fn space(config: &Config, place: &Path, findings: &mut Findings) {
 
 fn ports(config: &Config, findings: &mut Findings) {
     let client = ApiClient::without_token(HEALTH_MAX);
-    // Returns the body of the answer to a health request, if there is an answer.
+    // Returns the body of the answer to a health request, if any.
     let asked = |address: &Listen| {
         let (url, client) = address.to_string().parse::<Url>().ok().zip(client.as_ref().ok())?;
         let nothing = ("application/json", Bytes::new());

@@ -1,4 +1,4 @@
-//! The environment of the process: its variables and processors.
+//! The process's environment: its variables and processors.
 
 use std::thread;
 
@@ -24,7 +24,7 @@ pub(crate) fn check_variables() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Warns of variables that are ignored, but whose names resemble those of configuration variables.
+/// Warns about ignored variables whose names resemble those of configuration variables.
 pub(crate) fn warn_of_slips() -> impl Iterator<Item = String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names.filter_map(|name| {

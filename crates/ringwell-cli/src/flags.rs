@@ -44,7 +44,7 @@ impl Server {
     }
 }
 
-/// Returns a parser for the names of durabilities.
+/// Returns a parser for durability names.
 pub(crate) fn durability() -> impl TypedValueParser<Value = Durability> {
     PossibleValuesParser::new(["disk", "os", "memory"]).try_map(|text| text.parse::<Durability>())
 }

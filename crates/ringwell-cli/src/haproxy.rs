@@ -3,7 +3,7 @@
 //! Contains the text of the configuration, including the reason for each setting, because operators
 //! read the generated file and not this source file. Does not read the cluster's secret. The
 //! configuration requires `HAProxy` 2.4 or later. Invariant: a request that a node may have carried
-//! out is sent again only if its `Idempotency-Key` lets the nodes recognise it.
+//! out is sent again only if its `Idempotency-Key` lets the nodes recognize it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,8 +22,8 @@ Examples:
   haproxy -c -f haproxy.cfg                            # check the file
   ringwell haproxy --cluster cluster.toml --bind unix:/run/ringwell/proxy.sock";
 
-/// The time by which a node may exceed the deadline before the node is considered hung. In this
-/// time, the node can wait for a free thread and send the answer.
+/// The time that a node may take beyond the deadline before it is considered hung. In this time,
+/// the node can wait for a free thread and send the answer.
 const SLACK: Duration = Duration::from_millis(200);
 
 /// The number of proxies that can share the nodes without exhausting a node's connections.

@@ -28,7 +28,7 @@ enum Command {
     Inspect(inspect::Options),
     /// Check every frame and snapshot; exit code 1 if one of them is damaged.
     Verify(verify::Options),
-    /// Overwrite parameters of allocations in the journals of a stopped server
+    /// Overwrite parameters of allocations in a stopped server's journals
     #[command(after_help = erase::HELP)]
     Erase(erase::Options),
     /// Show the state that results from replaying the journal: each number's newest allocation, and

@@ -1,9 +1,9 @@
 //! The listener of the management API, and its limits on unauthenticated clients.
 //!
-//! Owns the connections and the time limit for request heads. At the maximum number of connections,
-//! the oldest one that has not presented a valid token or session is closed for each new
-//! connection. The management API itself limits the size of each request and the time for its
-//! answer. Source: docs/spec/management.md, "Limits".
+//! Owns the connections and the time limit for request heads. At the connection limit, each new
+//! connection replaces the oldest one that has not presented a valid token or session. The
+//! management API itself limits the size of each request and the time for its answer. Source:
+//! docs/spec/management.md, "Limits".
 
 use std::collections::VecDeque;
 use std::io;
@@ -57,9 +57,9 @@ pub(crate) fn cannot_listen(
 }
 
 /// Returns the host names that the management address accepts in addition to the machine's own
-/// names. Returns `None` if pages of other sites cannot make browsers send requests to the address.
-/// This is the case for a unix socket, and for an address other than loopback: a proxy or a
-/// firewall protects such an address.
+/// names. Returns `None` if pages on other sites cannot make browsers send requests to the address.
+/// This is the case for a unix socket, and for an address other than loopback, which a proxy or a
+/// firewall protects.
 pub(crate) fn hosts(management: &Management) -> Option<Vec<String>> {
     let Listen::Tcp { host, .. } = &management.address else { return None };
     let is_loopback = host.parse().map_or_else(
@@ -116,7 +116,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 /// clients and load balancers use another server.
 pub(crate) struct Reserved {
     address: Listen,
-    /// A bound socket, so that the system has chosen its port. `None` for unix sockets.
+    /// A bound socket, whose port the system has already chosen. `None` for unix sockets.
     socket: Option<TcpSocket>,
 }
 
@@ -145,7 +145,7 @@ impl Reserved {
         self.address.to_string()
     }
 
-    /// Listens at the address. If another process listens there by now, waits until it ends.
+    /// Listens at the address. If another process now listens there, waits until that process ends.
     /// `place` is as for [`cannot_listen`].
     pub(crate) async fn listen(self, place: (&str, &str)) -> Listener {
         let mut bound = match self.socket {
@@ -235,7 +235,7 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// Serves one connection until it ends or is closed in favour of a new one.
+/// Serves one connection until it ends or is closed in favor of a new one.
 async fn hold(
     stream: Stream,
     router: Router,

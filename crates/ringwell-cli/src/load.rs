@@ -1,4 +1,4 @@
-//! `ringwell load`: parses the flags of the load generator, and writes its results.
+//! `ringwell load`: parses the load generator's flags, and writes its results.
 //!
 //! The crate `ringwell-load` generates and measures the load.
 
@@ -20,7 +20,7 @@ use crate::signals::stop_on_signals;
 
 pub(crate) const HELP: &str = "\
 Without --rate, the loop is closed: each connection sends its next batch when the previous one is \
-answered. This measures the capacity of a server. With --rate, the loop is open: each batch is \
+answered. This measures a server's capacity. With --rate, the loop is open: each batch is \
 sent when it is due, whether or not answers arrive. Latency is measured from the due time, so a \
 stall counts for every batch that had to wait.
 

@@ -33,7 +33,7 @@ pub(crate) fn way() -> (Way, End) {
 }
 
 impl Way {
-    /// Adds the routes of ring pools to `routes`.
+    /// Adds the routes for ring pools to `routes`.
     pub(crate) fn beside(self, routes: Routes) -> Routes {
         std::sync::Arc::new(move |node| {
             let way = self.clone();
@@ -48,7 +48,7 @@ impl Way {
             let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
             return status.into_response();
         }
-        // Drops the path parameters found by this router, because the router of the directory's
+        // Drops the path parameters found by this router, because the router on the directory's
         // thread parses the path itself.
         let mut request = Request::new(body);
         *request.method_mut() = head.method;

@@ -26,7 +26,7 @@ use self::side::{Body, Side, Step};
 pub(crate) use self::side::{Phone, Ring};
 use crate::api_client::ApiClient;
 
-/// The time for which providers wait for an answer; Twilio waits the longest.
+/// The time that providers wait for an answer. Twilio waits the longest.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// The maximum ringing time of a destination if the server's document sets none.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,6 +1,6 @@
 //! `ringwell plan`: calculates the size of a pool or of a cluster.
 //!
-//! Contains the flags and the output: tables, a plot and a drawing. The mathematics is in
+//! Contains the flags and the output: tables, a plot and a drawing. The formulas are in
 //! `ringwell-plan`.
 
 mod cluster;
@@ -63,8 +63,8 @@ struct PoolFlags {
     /// Visitors per hour who need a number
     #[arg(long, value_name = "V", value_parser = parse_amount)]
     visitors_per_hour: Option<f64>,
-    /// Mean lockout of a number: the pool's lifetime, plus the mean duration of a visit if visitors
-    /// use the script for web pages, whose keep-alives lengthen the lockout
+    /// Mean lockout of a number: the pool's lifetime. If visitors use the script for web pages, add
+    /// the mean duration of a visit, because keep-alives lengthen the lockout
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
     lifetime: Duration,
     /// Accepted overflow, e.g. 1% or 0.01
@@ -73,7 +73,7 @@ struct PoolFlags {
     /// Number of rows in one batch that request numbers from this pool
     #[arg(long, value_name = "K", default_value_t = 1)]
     batch_rows_per_pool: u32,
-    /// Share of all allocations that bots cause; bots are added to the given load or visitors
+    /// Share of all allocations caused by bots; bots are added to the given load or visitors
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = parse_share)]
     bots: f64,
     /// Also print the result for a pool of this size

@@ -25,7 +25,7 @@ pub(crate) fn print_error(text: impl Display) {
     let _ = writeln!(io::stderr(), "error: {text}");
 }
 
-/// Writes a line about a command in progress to stderr, as for [`print_error`].
+/// Writes a line about a command in progress to stderr, like [`print_error`].
 pub(crate) fn print_note(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// The delay before the status line appears. Shorter work needs no status line.
 const SILENT: Duration = Duration::from_secs(2);
 
-/// The interval between two updates.
+/// The interval between updates.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// Progress of one piece of work.

@@ -1,12 +1,13 @@
 //! `ringwell restore`: restores a data directory from a copy.
 //!
-//! The copied journals lack the numbers that were handed out after the copy was made, and the
-//! server cannot detect this from the files. The data directory is therefore first marked as
-//! restored. At its next startup, the server records in the journal that the pools are held, and
-//! only then removes the mark. Source: docs/operations.md, "Backups".
+//! The copied journals lack the numbers that were handed out after the copy was made. The server
+//! cannot detect this from the files. The data directory is therefore first marked as restored. At
+//! its next startup, the server records in the journal that the pools are held, and only then
+//! removes the mark. Source: docs/operations.md, "Backups".
 //!
-//! Invariant: from before the copy is read until the restore has finished, the data directory is
-//! locked and contains the mark of an unfinished restore, so that no server uses it.
+//! Invariant: no server uses the data directory during a restore. From before the copy is read
+//! until the restore has finished, the directory is locked and contains the mark of an unfinished
+//! restore.
 
 mod database;
 mod mark;
@@ -45,8 +46,8 @@ The copy must have been made by `ringwell backup`, from a stopped server, or as 
 file system. It is checked before anything is copied. No server starts with the data directory \
 until the restore is complete. If the restore is interrupted, run it again with the same copy.
 
-The next `ringwell serve` answers all rows with overflow numbers for the longest lifetime of the \
-pools. After this time, every lockout that is missing from the copy has ended.
+The next `ringwell serve` answers all rows with overflow numbers for the pools' longest \
+lifetime. After this time, every lockout that is missing from the copy has ended.
 
 Examples:
   ringwell restore --config /etc/ringwell/ringwell.toml \\
@@ -54,7 +55,7 @@ Examples:
   ringwell restore /backup/ringwell-2026-11-22 ./restored-data
   ringwell journal verify ./restored-data";
 
-/// Files that are not restored: the copy's locks, the mark of an earlier restore, and the list of a
+/// Files that are not restored: the copy's locks, an earlier restore's mark, and the list of a
 /// backup's files. After the server's first write, the list would no longer match the data.
 const LEFT_OUT: [&str; 5] =
     ["LOCK", "directory.sqlite.lock", "calls.sqlite.lock", RESTORING, BACKUP_LIST];
@@ -138,7 +139,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A copy that was checked, with the locks that are kept until the restore has finished.
+/// A checked copy, with the locks that are kept until the restore has finished.
 struct Checked {
     targets: Vec<Target>,
     _copy: ReadLock,

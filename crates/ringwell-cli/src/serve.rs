@@ -142,8 +142,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .map(|()| ExitCode::SUCCESS)
 }
 
-/// Returns a function that reads the file again, with the pools and web sites in it, and replaces
-/// the tokens of `config`.
+/// Returns a function that reads the file again, with its pools and web sites, and replaces the
+/// tokens in `config`.
 fn reload_of(
     (path, flags): (PathBuf, Overrides),
     config: &Config,
@@ -206,8 +206,8 @@ fn check_addresses(config: &Config) -> anyhow::Result<()> {
     config.calls.as_ref().map_or(Ok(()), |calls| Running::check_free(&calls.listen))
 }
 
-/// Handles signals during the startup. An interrupted check must not report success, so it ends by
-/// the signal.
+/// Handles signals during startup. An interrupted check must not report success, so the signal ends
+/// it.
 fn handle_signals(is_check: bool) -> anyhow::Result<Option<StartSignals>> {
     Ok((!is_check).then(StartSignals::begin).transpose()?)
 }
@@ -219,7 +219,7 @@ fn warn(warnings: impl IntoIterator<Item = impl Display>) {
     }
 }
 
-/// Reads the configuration of a running server again, and applies its `[calls]` section.
+/// Reads a running server's configuration again, and applies its `[calls]` section.
 fn read_again(
     path: &Path,
     flags: Overrides,
@@ -286,7 +286,7 @@ fn warnings(config: &Config, directory: &Directory, pools: Option<&Directory>) -
     found
 }
 
-/// Returns warnings about the settings of a node of a cluster.
+/// Returns warnings about a cluster node's settings.
 fn warn_of_cluster(config: &Config, member: Option<&Membership>) -> Vec<String> {
     let Some(cluster) = member.map(Membership::cluster) else { return Vec::new() };
     let mut found: Vec<String> = cluster.warnings().iter().map(ToString::to_string).collect();
@@ -308,8 +308,8 @@ fn warn_of_sites(sites: &[Site], directory: &Directory) -> Vec<String> {
         let warning = |pool| {
             format!(
                 "site {}: ring pool {pool} has a lifetime of a minute or less, and pages extend \
-                    the lockout of their number once a minute: a number may go to another visitor \
-                    while a page still shows it. Set a longer lifetime",
+                    their number's lockout once a minute: a number may go to another visitor while \
+                    a page still shows it. Set a longer lifetime",
                 site.key
             )
         };

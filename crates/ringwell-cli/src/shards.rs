@@ -38,7 +38,7 @@ Examples:
 /// numbers during the move.
 const PIECE: usize = 32;
 
-/// The length of the longest name of a node's state.
+/// The length of the longest node state name.
 const STATE_WIDTH: usize = 9;
 
 const MOVES: &str = "/v1/shards/moves";
@@ -80,7 +80,7 @@ enum Command {
         #[command(flatten)]
         access: Access,
     },
-    /// Move all buckets of a node to the shards of the other nodes, and distribute them evenly
+    /// Move all of a node's buckets to the other nodes' shards, and distribute them evenly
     Drain {
         /// The node's name in the cluster file
         node: String,
@@ -184,7 +184,7 @@ impl Overview {
     }
 
     /// Returns each node's health, by the node's name. The list of owners does not show which nodes
-    /// are healthy, because it comes from the map, which still contains dead nodes.
+    /// are healthy: it comes from the map, which still contains dead nodes.
     fn states(&self, client: &ApiClient) -> BTreeMap<&str, &'static str> {
         let mut states = BTreeMap::new();
         for owner in &self.owners {
@@ -423,8 +423,8 @@ fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> 
     print(text.as_bytes())
 }
 
-/// Plans the distribution of the buckets of `node` over the shards of the other nodes, so that each
-/// of these shards owns about the same number of buckets.
+/// Plans how to distribute the buckets of `node` over the other nodes' shards. Each of these shards
+/// then owns about the same number of buckets.
 fn shares(overview: &Overview, node: &str) -> Vec<(u16, BTreeSet<u16>)> {
     let others = overview.owners.iter().filter(|owner| owner.node != node);
     let mut owned: Vec<(usize, u16)> =

@@ -1,4 +1,4 @@
-//! Signals that end a command which has something to say at its end.
+//! Signals that end a command that has work to finish first.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

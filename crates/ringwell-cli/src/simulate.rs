@@ -1,5 +1,5 @@
-//! `ringwell simulate`: simulates a day of a web site in virtual time: its visitors, its callers,
-//! and the ring pools that serve them.
+//! `ringwell simulate`: simulates a web site's day in virtual time: its visitors, its callers, and
+//! the ring pools that serve them.
 //!
 //! Contains the flags, the choice of pools and the output. `simulate/day.rs` simulates the day.
 
@@ -30,10 +30,9 @@ use day::{Day, Found};
 
 pub(crate) const HELP: &str = "\
 The log is in the common or combined format of Apache and nginx. Each visitor (address and user \
-agent) is shown a number of the pool and keeps it from page to page. Some visitors call, after a \
-delay drawn from --callers. No server is needed, and nothing is stored: numbers are chosen and \
-calls are attributed by the same code and rule as in the server. The same --seed gives the same \
-callers.
+agent) is shown a number from the pool and keeps it from page to page. Some visitors call, after a \
+delay drawn from --callers. No server is needed, and nothing is stored: the server's own code \
+chooses the numbers, and its own rule attributes the calls. The same --seed gives the same callers.
 
 Examples:
   ringwell simulate --site-log access.log --config ringwell.toml
@@ -49,18 +48,18 @@ const POOL_NUMBERS_MAX: u32 = 100_000;
 const FIRST_NUMBER: u64 = 12_000_000_000;
 const HOUR: Millis = Millis(3_600_000);
 
-/// The exit code for invalid arguments, the same as that of clap.
+/// The exit code for invalid arguments, the same as clap's.
 const WRONG_USAGE: u8 = 2;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The access log of a web site; - reads stdin
+    /// A web site's access log; - reads stdin
     #[arg(long, value_name = "FILE")]
     site_log: PathBuf,
     /// A server's configuration, whose ring pools are simulated
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
     config: Option<PathBuf>,
-    /// Simulate only this ring pool of the configuration; may be repeated
+    /// Simulate only this ring pool in the configuration; may be repeated
     #[arg(long, value_name = "ID", requires = "config")]
     pool: Vec<u64>,
     /// Simulate a pool of this many numbers, not the pools in the configuration; may be repeated
@@ -164,8 +163,7 @@ fn pools(args: &Args) -> anyhow::Result<Result<Vec<(String, PoolSpec)>, ExitCode
     }
     let Some(config) = &args.config else {
         print_error(
-            "give --config with the ring pools of a server, or --numbers with sizes of a \
-             pool; see --help",
+            "give --config with a server's ring pools, or --numbers with pool sizes; see --help",
         );
         return Ok(Err(ExitCode::from(WRONG_USAGE)));
     };

@@ -1,4 +1,4 @@
-//! `ringwell snippet`: prints the script tag for the pages of a web site.
+//! `ringwell snippet`: prints the script tag for a web site's pages.
 //!
 //! Needs no server, because the script is part of this program.
 

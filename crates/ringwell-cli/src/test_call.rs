@@ -1,4 +1,4 @@
-//! `ringwell call`: calls a number of a running server without a provider.
+//! `ringwell call`: calls one of a running server's numbers without a provider.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,14 +17,14 @@ use crate::phone::{Phone, Ring, Rung};
 use crate::print::print_line;
 
 pub(crate) const HELP: &str = "\
-Calls a number of a running server without a provider: the request is signed with the account's \
-secret and sent to the address for the provider's webhooks. The call is logged like any other \
-call: see GET /v1/calls.
+Calls one of a running server's numbers without a provider: the request is signed with the \
+account's secret and sent to the address for the provider's webhooks. The call is logged like any \
+other call: see GET /v1/calls.
 
 Telnyx signs its requests with its own private key, and the account has only Telnyx's public key: \
 set --key to a file with your own private key (32 bytes in base64, as from openssl rand -base64 \
-32). One of the account's secret_files must contain the public key that belongs to your private \
-key; if none does, the command prints that public key.
+32). One of the account's secret_files must contain the public key for your private key; if none \
+does, the command prints that public key.
 
 Exit codes: 0: the call was connected, or its destination did not answer in time; 1: the call was \
 not connected, or the server could not be reached.
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     /// webhooks
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
     config: PathBuf,
-    /// Address for webhooks, if it differs from calls.listen of the configuration
+    /// Address for webhooks, if it differs from calls.listen in the configuration
     #[arg(long, value_name = "URL")]
     url: Option<Url>,
 }
@@ -139,7 +139,7 @@ fn account<'a>(config: &'a Config, args: &Args) -> anyhow::Result<&'a CallAccoun
     })
 }
 
-/// Returns the secret with which the requests are signed.
+/// Returns the secret that signs the requests.
 fn secret(account: &CallAccount, args: &Args) -> anyhow::Result<Vec<u8>> {
     let own = account.secrets.first().map(|secret| secret.reveal().to_vec());
     if account.provider != CallProvider::Telnyx {
@@ -159,8 +159,8 @@ fn secret(account: &CallAccount, args: &Args) -> anyhow::Result<Vec<u8>> {
     let is_known = account.secrets.iter().any(|secret| secret.reveal() == public.as_bytes());
     ensure!(
         is_known,
-        "no file in secret_files of the account {} contains the public key that belongs to the \
-         private key of --key: add a file that contains {public}",
+        "none of the secret_files of account {} contains the public key for the private key in \
+         --key: add a file that contains {public}",
         account.name
     );
     Ok(text.into_bytes())

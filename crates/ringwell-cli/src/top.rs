@@ -41,7 +41,7 @@ pub(crate) struct Args {
     access: Access,
 }
 
-/// The interval between two updates on a terminal.
+/// The interval between updates on a terminal.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Moves the cursor to the first line, and clears the terminal.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The exit code for wrong usage, the same as that of clap.
+/// The exit code for wrong usage, the same as clap's.
 pub(crate) const WRONG_USAGE: u8 = 2;
 
 /// An error in the arguments of a command, not in its execution.

@@ -264,7 +264,7 @@ fn a_client_may_shorten_its_deadline_but_not_extend_it() {
     assert!(late > 0, "no data is on disk at once");
     let overflow = |reason| metrics::labelled(&server, "ringwell_overflow_rows_total", reason);
     assert_eq!((overflow("\"late\""), overflow("\"exhausted\"")), (late, 0));
-    // The numbers of the late rows are free again, so other visitors get all of them.
+    // The late rows' numbers are free again, so other visitors get all of them.
     let free = 60 - (50 - late);
     for (_, value) in (0..free).zip(["600000", "soon", "-1", "9999"].iter().cycle()) {
         assert!(!is_overflow(value), "{value}");
@@ -340,8 +340,8 @@ fn a_pool_without_overflow_reports_when_to_retry() {
     assert_eq!(number(&rows[1]), site.pools[0].first.to_string());
     assert_eq!(rows[2]["error_class"], "PoolExhausted");
     assert_eq!(rows[2]["promo_number"], Value::Null);
-    // A lockout is a little longer than the lifetime, because a shard's clock may run fast, and the
-    // time until its end is rounded up to whole seconds.
+    // A lockout is a little longer than the lifetime, because a shard's clock may run fast. The
+    // time until its end is also rounded up to whole seconds.
     let is_full = |seconds: &str| ["1800", "1801"].contains(&seconds);
     let message = rows[2]["message"].as_str().unwrap();
     let seconds = message.split("ask again in ").nth(1).unwrap().strip_suffix(" seconds");

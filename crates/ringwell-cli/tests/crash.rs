@@ -2,9 +2,9 @@
 //! and no number may be handed out twice within its lockout.
 //!
 //! Each round starts a server on the same data. Sometimes the server is killed during startup and
-//! started again. Several clients then send batches concurrently, while the results of the previous
-//! round are checked. The server is killed at a random moment. `RINGWELL_CRASH_ROUNDS` (default 20)
-//! and `RINGWELL_CRASH_SEED` vary the run.
+//! started again. Several clients then send batches concurrently, while the previous round's
+//! results are checked. The server is killed at a random moment. `RINGWELL_CRASH_ROUNDS` (default
+//! 20) and `RINGWELL_CRASH_SEED` vary the run.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -98,7 +98,7 @@ struct Sent {
     invoked: Now,
 }
 
-/// The observations of one client in one round.
+/// One client's observations in one round.
 #[derive(Debug, Default)]
 struct Seen {
     /// The numbers that the client got, in order.
@@ -211,8 +211,8 @@ impl Run {
         Dice(self.dice.below(u64::MAX) | 1)
     }
 
-    /// Sends batches to a newly started server, checks the results of the previous round, and kills
-    /// the server.
+    /// Sends batches to a newly started server, checks the previous round's results, and kills the
+    /// server.
     fn round(&mut self, server: Server, round: u64, before: &[Seen]) -> Vec<Seen> {
         let stop = Arc::new(AtomicBool::new(false));
         let began = Instant::now();

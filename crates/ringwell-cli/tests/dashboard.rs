@@ -1,5 +1,5 @@
 //! Tests changes that users make in the dashboard: the required permissions, the effects, and the
-//! authors in the audit log. The appearance of the pages is tested in a browser (`web/dashboard`).
+//! authors in the audit log. The pages' appearance is tested in a browser (`web/dashboard`).
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -514,8 +514,8 @@ fn a_pool_that_runs_out_is_an_event_and_a_webhook() {
 }
 
 impl DashboardServer {
-    /// Sends a change of call settings to the address for clients, which also serves the API for
-    /// managing calls.
+    /// Sends a change to the call settings to the address for clients, which also serves the API
+    /// for managing calls.
     fn manage_calls(&self, path: &str, body: &Value) -> Value {
         let bearer = format!("Bearer {TOKEN}");
         let mut client = self.server.client();

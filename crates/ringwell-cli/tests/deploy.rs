@@ -1,4 +1,4 @@
-//! Tests the configurations in `deploy/` with the programs for which they are written.
+//! Tests the configurations in `deploy/` with the programs that they are written for.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -171,7 +171,7 @@ fn haproxy_finds_the_machine_that_serves_among_its_standbys() {
 fn metrics_of(text: &str) -> Vec<&str> {
     let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
     let names = text.split(|c: char| !is_part(c)).filter(|word| word.starts_with("ringwell_"));
-    // Metrics of links are omitted, because links exist only in a cluster.
+    // Link metrics are omitted, because links exist only in a cluster.
     let names = names.filter(|name| !name.starts_with("ringwell_link_"));
     names.map(|name| name.trim_end_matches("_total").trim_end_matches("_bucket")).collect()
 }
@@ -304,7 +304,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the expression of a rule, and how long it must be true, as the guide writes them.
+/// Returns a rule's expression, and how long it must be true, as written in the guide.
 fn condition(rule: &str) -> (String, Option<&str>) {
     let text = rule.split_once("expr: ").unwrap().1;
     let text = text.split_once("labels:").unwrap().0;

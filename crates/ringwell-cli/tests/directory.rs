@@ -41,8 +41,8 @@ use support::site::{Pool, Site, TOKEN};
 use tokio::runtime::{Builder, Runtime};
 
 const LONG: Duration = Duration::from_mins(1);
-/// The time within which changes of pools in the database must take effect, including additional
-/// time for a busy machine.
+/// The time limit for changes to pools in the database to take effect, including additional time
+/// for a busy machine.
 const SOON: Duration = Duration::from_secs(4);
 
 /// A server with its pools in a database, and a second connection to that database.
@@ -217,7 +217,7 @@ fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     let made = operator.post(path, &headers, wanted).unwrap();
     assert_eq!(made.status, 201, "{}", made.body);
     let made = made.json();
-    // A token with which nothing can be changed does not reveal the key.
+    // A token that permits no changes does not reveal the key.
     let (_, reader) = managed
         .change(async |change| change.create_token("t", Role::Read, None, [9; 40]).await)
         .unwrap();

@@ -129,7 +129,7 @@ impl Edge {
         let folder = TempDir::new().unwrap();
         let address = format!("127.0.0.1:{}", free_port());
         // The page contains its own number three times: in an element next to an HTML entity, in a
-        // separate paragraph, and in a link target, which visitors do not see.
+        // separate paragraph, and in a link target. Visitors do not see the link target.
         let page = "<p>Call&nbsp;<b>(800) 555-0100</b> &amp; ask</p><p>800-555-0100</p>\
                     <a href=\"tel:+18005550100\">call</a><script>let own = 1 < 2;</script>";
         let pages = pages(page);
@@ -248,7 +248,7 @@ fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
     keeps_its_own_number(&edge.page(&[FIREFOX]));
 }
 
-/// Checks that the page shows a visitor's number only as far as the site's `consent` permits it.
+/// Checks that the page shows a visitor's number only as far as the site's `consent` permits.
 fn the_page_follows_the_visitor_s_consent(start: fn(&str) -> Option<Edge>) {
     let (_site, server) = ringwell("required");
     let Some(edge) = start(server.address()) else { return };
@@ -257,7 +257,7 @@ fn the_page_follows_the_visitor_s_consent(start: fn(&str) -> Option<Edge>) {
     }
     let agreed = [FIREFOX, "cookie: a=b; consent=granted"];
     keeps_its_own_number(&edge.page(&[&agreed[..], &["sec-gpc: 1"]].concat()));
-    // A visitor's header must not replace the header of the edge server.
+    // A visitor's header must not replace the edge server's header.
     keeps_its_own_number(&edge.page(&[FIREFOX, "ringwell-consent: granted"]));
     let (head, body) = edge.page(&agreed);
     assert!(head.contains("set-cookie: rw_v=") && body.contains("tel:+1200010"), "{head} {body}");

@@ -1,4 +1,4 @@
-//! Emergencies: tests the promises of the runbooks and of the backup guide with the real program.
+//! Emergencies: tests the promises in the runbooks and the backup guide with the real program.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

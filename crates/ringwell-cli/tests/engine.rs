@@ -1,4 +1,4 @@
-//! Journals in streams of real nats-servers. While `ringwell load` sends batches to Ringwell, the
+//! Journals in streams on real nats-servers. While `ringwell load` sends batches to Ringwell, the
 //! nats-servers are killed and paused, and several Ringwell processes share them. `ringwell check`
 //! judges the history afterwards: no number may be handed out twice within its lockout, and no
 //! answered allocation may be lost.

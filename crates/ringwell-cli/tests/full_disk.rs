@@ -201,9 +201,9 @@ fn a_stop_and_a_start_on_a_full_disk_lose_nothing() {
     server.stop();
 }
 
-/// At startup, the server needs to know the longest lifetime for which an earlier allocation may
-/// have been guaranteed. On a full disk, a lifetime can therefore be shortened only if the longer
-/// lifetime has already been recorded.
+/// At startup, the server needs the longest lifetime that may have been guaranteed to an earlier
+/// allocation. On a full disk, a lifetime can therefore be shortened only if the longer lifetime
+/// has already been recorded.
 #[test]
 fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded() {
     let Some((mut site, disk)) = site_on_small_disk() else { return };
@@ -241,7 +241,7 @@ fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded(
     let line = server.reload();
     assert!(line.contains("reloaded"), "{line}");
     let recorded = fs::read_to_string(&kept).unwrap();
-    // In shard time, the lifetime of an hour is longer.
+    // The lifetime of an hour is recorded in shard time, and is therefore slightly longer.
     assert!(recorded.contains("\"earlier\":3601801"), "{recorded}");
 
     // The server also cannot record a longer lifetime at startup.

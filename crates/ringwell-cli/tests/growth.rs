@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// The pool's maximum size, including the overflow number. The pool begins with a tenth of this
 /// size.
 const SIZE: u64 = 30;
-/// The maximum number of numbers by which the pool grows at once.
+/// The maximum count of numbers that the pool gains at once.
 const STEP: u64 = 4;
 
 /// A server with numbers in its inventory, and one pool that begins with a tenth of its maximum

@@ -1,4 +1,4 @@
-//! Runs the commands of the README and of the guides as a reader would: page by page, from top to
+//! Runs the commands in the README and the guides as a reader would: page by page, from top to
 //! bottom, in an empty directory.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -25,7 +25,7 @@ const READY: &str = "curl -sf -o /dev/null --retry 60 --retry-delay 1 --retry-al
 /// The URL of a file in the latest release, without the file name.
 const RELEASES: &str = "https://github.com/ringwell/ringwell/releases/latest/download/";
 
-/// Commands that stop a demo which the page has started, and create a release of the program under
+/// Commands that stop a demo that the page has started, and create a release of the program under
 /// test in a separate folder.
 const RELEASE: &str =
     "if [ -e demo-data/LOCK ]; then kill \"$(cat demo-data/LOCK)\"; wait; rm -r demo-data; fi

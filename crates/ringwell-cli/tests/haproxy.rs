@@ -51,8 +51,8 @@ impl Stage {
         Self::with(deadline, |own| own)
     }
 
-    /// Like [`Self::new`], but `way` replaces the address of node b's link with the address at
-    /// which node a reaches it.
+    /// Like [`Self::new`], but `way` maps the address of node b's link to the address that node a
+    /// uses for it.
     fn with(deadline: &'static str, way: impl FnOnce(String) -> String) -> Option<Self> {
         let haproxy = haproxy()?;
         let folder = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! Tests the first hour of a new user, with the real program.
+//! Tests a new user's first hour, with the real program.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -151,7 +151,7 @@ fn a_backup_of_a_serving_server_is_sound_and_contains_earlier_answers() {
     }
     copy.stop();
 
-    // A change of one byte in a journal must be detected.
+    // A one-byte change in a journal must be detected.
     let shard = folder.path().join("copy/journal/0");
     let segment = fs::read_dir(&shard).unwrap().map(|entry| entry.unwrap().path());
     let segment = { segment }.find(|path| path.extension().is_some_and(|it| it == "rpj")).unwrap();

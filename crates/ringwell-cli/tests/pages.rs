@@ -169,7 +169,8 @@ fn a_visitor_gets_a_number_keeps_it_and_is_attributed_the_call() {
     assert_eq!(held["parameters"], stored, "{held}");
 }
 
-/// The pool of the page's second number has only one number, which is free again at the keep-alive.
+/// The pool for the page's second number has only one number, which is free again by the time of
+/// the keep-alive.
 #[test]
 fn a_number_that_a_keep_alive_brings_has_the_parameters_of_the_page() {
     let second = "+18005550111";
@@ -519,8 +520,8 @@ fn a_number_becomes_free_a_minute_after_its_visitor_left_and_a_kept_one_does_not
     let bulk = json!({"requests": [{"api_suffix": suffix}]}).to_string();
     let answer = client.post("/api/2013-07-01/bulk.json", &[], &bulk).unwrap();
     assert!(answer.body.contains(&to(&by_row)[2..]), "{}", answer.body);
-    // The list of provisional leases still contains the lease of `by_row`, although the owner of
-    // its number has already extended that lease.
+    // The list of provisional leases still contains the lease of `by_row`, although the number's
+    // owner has already extended that lease.
     assert_eq!(provisional(&mut client), 2);
     let until = Instant::now() + Duration::from_secs(90);
     // All numbers are locked, so another visitor gets the overflow number until a number becomes

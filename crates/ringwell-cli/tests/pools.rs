@@ -226,7 +226,7 @@ fn numbers_of_one_network_are_given_to_another() {
     let moved =
         managed.says(&["numbers", "move", range, "--to", "inventory", "--network", "north"]);
     assert_eq!(moved, "5 numbers moved to: inventory, for network north only\n");
-    // Visitors may still hold numbers of the removed pool.
+    // Visitors may still hold numbers from the removed pool.
     managed.says(&["add-numbers", &north, range]);
     let rest = "8885556025-8885556029";
     let moved = managed.says(&["numbers", "move", rest, "--to", "inventory", "--all-networks"]);

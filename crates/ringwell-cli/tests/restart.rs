@@ -1,4 +1,4 @@
-//! Shutdown and startup of the real program: the state that it keeps, and the reasons for which it
+//! Shutdown and startup of the real program: the state that it keeps, and the reasons why it
 //! refuses to start.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]

@@ -485,7 +485,7 @@ fn the_reason_of_a_hold_is_the_boot_the_mount_or_the_failed_write() {
     assert!(!is_held, "{log}");
 }
 
-/// The copied data contain nothing about the pool that is added after the restore. That pool has
+/// The copied data contains nothing about the pool that is added after the restore. That pool has
 /// the longest lifetime of all.
 #[test]
 fn a_pool_that_appears_after_a_restored_start_is_held_for_its_own_lifetime() {

@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_mins(30);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server's configuration, and a backup of the server, whose data directory was then removed. The
-/// list of the backup can be replaced with a pipe, so that a restore waits while it checks the copy.
+/// backup's list can be replaced with a pipe, so that a restore waits while it checks the copy.
 struct Lost {
     folder: TempDir,
     site: Site,
@@ -62,8 +62,8 @@ impl Lost {
         ]
     }
 
-    /// Starts a restore that waits while it reads the list of the backup. The restore goes on when
-    /// the list is written to the returned pipe and the pipe is closed.
+    /// Starts a restore that waits while it reads the backup's list. The restore goes on when the
+    /// list is written to the returned pipe and the pipe is closed.
     fn restore_that_waits(&self, form: &[String]) -> (Child, File) {
         let list = self.copy.join("backup.json");
         fs::remove_file(&list).unwrap();

@@ -1,4 +1,4 @@
-//! Calls by SIP: a real Kamailio with `deploy/kamailio.cfg`, and a real `SIPp` that acts as the
+//! Calls over SIP: a real Kamailio with `deploy/kamailio.cfg`, and a real `SIPp` that acts as the
 //! callers. In `sip/proxy.rs`, Kamailio uses `deploy/kamailio-proxy.cfg`, and `SIPp` acts as both
 //! the callers and the destinations.
 //!
@@ -187,7 +187,7 @@ struct Redirect {
     to: String,
     sip_call: String,
     contact: String,
-    /// Ringwell's id of the call. Empty if the switch did not query the server.
+    /// Ringwell's id for the call. Empty if the switch did not query the server.
     call: String,
 }
 
@@ -242,16 +242,16 @@ fn sipp(
     lines(&log).into_iter().filter(is_call).collect()
 }
 
-/// Returns the fields of each line in a log file of `SIPp`.
+/// Returns the fields of each line in a `SIPp` log file.
 fn lines(log: &Path) -> Vec<Vec<String>> {
     let lines = fs::read_to_string(log).unwrap();
     let fields = |line: &str| line.split(';').map(|field| field.trim().to_owned()).collect();
     lines.lines().filter(|line| !line.is_empty()).map(fields).collect()
 }
 
-/// Returns the duration of each call of a scenario in seconds, by number. Each duration is measured
-/// from the call's first request to its last answer, because calls take longer than the scenario
-/// specifies if the machine is busy.
+/// Returns the duration of each call in a scenario, in seconds and by number. Each duration is
+/// measured from the call's first request to its last answer: on a busy machine, calls take longer
+/// than the scenario specifies.
 fn whole_seconds(folder: &Path, name: &str) -> BTreeMap<String, u64> {
     let mut calls: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for fields in lines(&folder.join(format!("{name}.log"))) {
@@ -267,7 +267,7 @@ fn destination(pool: u64) -> String {
     format!("+1800555{:04}", 1000 + pool)
 }
 
-/// Allocates a number to each visitor of each pool. Returns the numbers as they are dialled, each
+/// Allocates a number to each visitor of each pool. Returns the numbers as they are dialed, each
 /// with its pool and its visitor.
 fn visitors(server: &Server, site: &Site, count: u64) -> BTreeMap<String, (u64, String)> {
     let mut shown = BTreeMap::new();

@@ -123,7 +123,7 @@ fn a_site_is_made_changed_and_removed_while_its_pages_are_served() {
     assert_eq!(shown["consent"], "cookieless");
     assert_eq!(shown["leases_per_minute"], 60);
 
-    // After a restart, the site still exists, and its visitors are recognised.
+    // After a restart, the site still exists, and its visitors are recognized.
     let visitor = answer["visitor"].clone();
     let Managed { site, server, .. } = managed;
     drop(server);
@@ -266,7 +266,7 @@ fn configured_sites_are_reloaded_by_sighup_also_beside_a_database() {
     assert!(managed.server.reload().contains("web sites"));
     managed.page_until("pk_file", SHOP, 200);
     managed.page_until("pk_kept", SHOP, 200);
-    // A site that was removed from the configuration file must not reappear when the sites of the
+    // A site that was removed from the configuration file must not reappear when the sites in the
     // database are applied again.
     write(&(without + &section("pk_next")));
     assert!(managed.server.reload().contains("reloaded"));
@@ -363,7 +363,7 @@ fn sites_of_the_file_are_read_again_at_sighup() {
     write(&(without.clone() + &section("https://www.example")));
     assert!(managed.server.reload().contains("reloaded"));
     assert_eq!(managed.page("pk_shop", SHOP).status, 403);
-    // Earlier visitors are recognised, because the secret that signs visitors' ids is unchanged.
+    // Earlier visitors are recognized, because the secret that signs visitors' ids is unchanged.
     let body = json!({"site": "pk_shop", "visitor": first["visitor"], "lease": first["lease"]});
     let headers = [("origin", "https://www.example"), ("user-agent", FIREFOX)];
     let beat = managed.server.client().post("/site/v1/beat", &headers, &body.to_string()).unwrap();

@@ -1,5 +1,5 @@
-//! Traces received by a collector: a client's own trace continues, a call and its webhooks form one
-//! trace, and a missing collector delays nothing.
+//! Traces received by a collector: a client's own trace continues, and a call and its webhooks form
+//! one trace. A missing collector delays nothing.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -24,8 +24,7 @@ const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-
 #[test]
 fn a_batch_is_a_part_of_its_client_s_trace_and_contains_no_key() {
     let collector = Taker::start();
-    // The server starts a trace for only one batch in a million. It also continues the traces of
-    // clients.
+    // The server starts a trace for only one batch in a million. It also continues clients' traces.
     let settings = format!(
         "log.traces = \"http://127.0.0.1:{}\"\nlog.traces_one_in = 1000000\nshards = 2",
         collector.port

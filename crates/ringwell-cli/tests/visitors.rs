@@ -1,4 +1,4 @@
-//! The complete path of a visitor: a number on a page, a tap on the number, a call, and the call's
+//! A visitor's complete path: a number on a page, a tap on the number, a call, and the call's
 //! attribution.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -73,7 +73,7 @@ impl Shop {
         Self::ask(client, "/site/v1/tap", &body);
     }
 
-    /// Calls `number` with `ringwell call`. Returns the provider's id of the call.
+    /// Calls `number` with `ringwell call`. Returns the provider's id for the call.
     fn ring(&self, number: &str) -> String {
         let now = ["--answer-after", "0s", "--talk", "0s"];
         let mut command = ringwell(&["call", "--to", number, "--url", &self.calls]);
@@ -212,7 +212,7 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     let late = shop.call(&shop.ring(&number(&second)));
     assert_eq!(late["attribution"]["late"], true, "{late:#}");
     assert!(confidence(&late) > 0.95, "{late:#}");
-    // The timeline of the call contains the tap.
+    // The call's timeline contains the tap.
     let bearer = format!("Bearer {TOKEN}");
     let path = format!("/v1/calls/{}", late["id"].as_str().unwrap());
     let call = client.get(&path, &[("authorization", &bearer)]).unwrap().json();

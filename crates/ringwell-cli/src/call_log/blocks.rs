@@ -25,7 +25,7 @@ pub(crate) struct Add {
     /// The caller to block
     #[arg(value_name = "WHOM")]
     caller: String,
-    /// Block only calls to numbers of this ring pool
+    /// Block only calls to numbers in this ring pool
     #[arg(long, value_name = "ID")]
     pool: Option<u64>,
     /// Reason given to the caller: `reject` (the number is not in service) or `busy`
@@ -67,7 +67,7 @@ pub(crate) fn add(args: &Add) -> anyhow::Result<ExitCode> {
     let Add { caller, pool, answer, note, wide, access } = args;
     let mut body = json!({ "caller": caller, "pool": pool, "answer": answer, "note": note });
     if *wide {
-        // Servers of earlier releases do not know this member.
+        // Servers of earlier releases do not support this member.
         body["wide"] = json!(true);
     }
     let made = ApiClient::new(access)?.post(&access.url, "/v1/blocks", &body)?;

@@ -62,7 +62,7 @@ struct Whom {
     /// A visitor, identified by one of the visitor's parameters
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     parameter: Option<(String, String)>,
-    /// The visitors of the allocations in this file, which --journal-list has written
+    /// The visitors of the allocations in this file, written by --journal-list
     #[arg(long, value_name = "FILE", conflicts_with = "journal_list")]
     list: Option<PathBuf>,
 }
@@ -88,8 +88,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             json!({ "parameter": { "name": name, "value": value } })
         }
     };
-    // The journal list is opened first, because the server cannot list the allocations of the calls
-    // again once the calls are erased.
+    // The journal list is opened first, because the server cannot list the calls' allocations once
+    // the calls are erased.
     let list = args.journal_list.as_deref().map(open).transpose()?;
     let answer = client.post(&args.access.url, "/v1/erasures", &body)?;
     let allocations = answer["allocations"].as_array().cloned().unwrap_or_default();

@@ -30,9 +30,9 @@ match are left out: those without its click id, or for google-calls without the 
 Their count is printed at the end.
 
 In csv, fields that a spreadsheet would read as formulas get a leading ', except for telephone \
-numbers, and control characters, such as line breaks in a visitor's parameters, are replaced by \
-spaces; with --raw, fields are not changed. If an export is interrupted, the command prints the last \
-position: pass this position to --after to continue the export. With --output, the continued \
+numbers. Control characters, such as line breaks in a visitor's parameters, are replaced by \
+spaces. With --raw, fields are not changed. If an export is interrupted, the command prints the \
+last position: pass this position to --after to continue the export. With --output, the continued \
 export appends to the file.
 
 Examples:
@@ -61,21 +61,21 @@ pub(crate) struct Args {
     /// Format of the output
     #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
     format: Format,
-    /// Only calls that began at this time or later, or, in a format for uploads, results with this
-    /// time or a later one: 2026-11-21T06:30:00Z, or an age such as 24h or 7d
+    /// Only calls that began (in upload formats: results dated) at this time or later:
+    /// 2026-11-21T06:30:00Z, or an age such as 24h or 7d
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
-    /// Only calls that began, or results with a time, before this time
+    /// Only calls that began (in upload formats: results dated) before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
-    /// In a format for uploads: only results that were recorded at this time or later, even if they
-    /// have an earlier time
+    /// In upload formats: only results that were recorded at this time or later, even if they are
+    /// dated earlier
     #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "conversion")]
     recorded_since: Option<Timestamp>,
-    /// In a format for uploads: only results that were recorded before this time
+    /// In upload formats: only results that were recorded before this time
     #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "conversion")]
     recorded_until: Option<Timestamp>,
-    /// Only calls of this ring pool; may be repeated
+    /// Only calls to numbers in this ring pool; may be repeated
     #[arg(long, value_name = "ID")]
     pool: Vec<u64>,
     /// Only calls to this number
@@ -261,7 +261,7 @@ fn parquet(_: &Args) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// Returns the name of the JSON member that contains the entries of an answer, and the request path
+/// Returns the name of the JSON member that contains an answer's entries, and the request path
 /// without a cursor.
 fn request(args: &Args) -> (&'static str, String) {
     let Args { since, until, pool, number, outcome, attributed, .. } = args;

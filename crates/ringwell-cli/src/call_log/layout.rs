@@ -31,8 +31,8 @@ const PARAMETERS: [&str; 10] = [
     "utm_term",
     "utm_content",
 ];
-/// The columns of a call that precede the parameter columns: their names, the places of their values
-/// in the API's answer, and their types.
+/// The call columns that precede the parameter columns: each column's name, the location of its
+/// value in the API's answer, and its type.
 const COLUMNS: [(&str, &str, Kind); 21] = [
     ("id", "/id", Kind::Text),
     ("account", "/account", Kind::Text),
@@ -57,7 +57,7 @@ const COLUMNS: [(&str, &str, Kind); 21] = [
     ("confidence", "/attribution/confidence/value", Kind::Fraction),
 ];
 
-/// The columns of a call that follow the parameter columns.
+/// The call columns that follow the parameter columns.
 const LATER: [(&str, &str, Kind); 2] =
     [("blocked", "/blocked", Kind::Text), ("robocall_score", "/robocall/score", Kind::Whole)];
 
@@ -279,8 +279,8 @@ fn text(value: Option<&Value>) -> String {
     }
 }
 
-/// Puts `'` before text that spreadsheets read as a formula, and replaces control characters by
-/// spaces, so that each record is one line of plain text. Leaves telephone numbers unchanged.
+/// Puts `'` before text that spreadsheets read as a formula, and replaces control characters with
+/// spaces. Each record is then one line of plain text. Leaves telephone numbers unchanged.
 fn harmless(field: String) -> String {
     let is_number = field.strip_prefix('+').is_some_and(|digits| {
         (3..=15).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit())

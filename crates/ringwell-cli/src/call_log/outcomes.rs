@@ -1,5 +1,4 @@
-//! `ringwell calls outcomes`: reads the results of calls from a CSV file, and reports them to a
-//! server.
+//! `ringwell calls outcomes`: reads call results from a CSV file, and reports them to a server.
 
 use std::fs::File;
 use std::io::{self, Read};

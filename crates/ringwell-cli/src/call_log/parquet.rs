@@ -56,7 +56,7 @@ impl Calls {
         Ok(Self { writer, waiting: Vec::new() })
     }
 
-    /// Adds calls in the form in which the API returns them.
+    /// Adds calls as the API returns them.
     ///
     /// # Errors
     /// If the file cannot be written.

@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 /// Whether `id` can be the id of a call: `c_` and hexadecimal digits. The list of ids may come from
-/// a program that took a visitor's text for an id.
+/// a program that mistook a visitor's text for an id.
 fn is_call(id: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     id.strip_prefix("c_").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_digit))

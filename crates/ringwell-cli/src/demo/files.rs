@@ -1,4 +1,4 @@
-//! Writes the files of the demo.
+//! Writes the demo's files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter};

@@ -24,7 +24,7 @@ pub(super) struct Front {
     pub(super) also: Vec<Also>,
 }
 
-/// A listener of the demo in addition to the server's.
+/// A demo listener in addition to the server's own.
 pub(super) struct Also {
     pub(super) name: &'static str,
     pub(super) address: String,
@@ -97,8 +97,8 @@ impl Front {
     }
 }
 
-/// Serves the dashboard at the address of the management API. If that address is in use, uses any
-/// free port on this machine. Returns the address.
+/// Serves the dashboard at the management API's address. If that address is in use, uses any free
+/// port on this machine. Returns the address.
 fn open_dashboard(config: &mut Config, dashboard: &Dashboard) -> anyhow::Result<String> {
     if let Ok(address) = management::serve(config, dashboard) {
         return Ok(address);

@@ -1,7 +1,7 @@
-//! The demo's receiver of webhooks: receives and verifies events as a user's own program would.
+//! The demo's webhook receiver: receives and verifies events as a user's own program would.
 //!
-//! It uses the receiver of `ringwell webhooks listen`. Each startup creates a new webhook endpoint,
-//! because an endpoint's secret is shown only once and the port may change.
+//! It uses the same code as `ringwell webhooks listen`. Each startup creates a new webhook
+//! endpoint, because an endpoint's secret is shown only once and the port may change.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ use crate::webhooks::{Answering, Received, Receiver};
 
 /// The maximum number of webhooks that the shop's page shows.
 const SHOWN: usize = 10;
-/// The path of the demo's endpoint, which also identifies the endpoints of earlier demos.
+/// The path of the demo's endpoint, which also identifies earlier demos' endpoints.
 const PATH: &str = "/demo-inbox";
 
 /// The received events, newest first.
@@ -58,7 +58,7 @@ impl Door {
         }
     }
 
-    /// Makes the server send its events to this receiver. Removes the endpoints of earlier demos.
+    /// Makes the server send its events to this receiver. Removes earlier demos' endpoints.
     ///
     /// # Errors
     /// If the call log does not answer.

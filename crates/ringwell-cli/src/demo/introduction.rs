@@ -22,7 +22,7 @@ pub(super) enum Origin {
     Changed,
 }
 
-/// All parts of the introduction except the addresses, which are unknown until the server listens.
+/// The introduction without the addresses, which are unknown until the server listens.
 #[derive(Debug)]
 pub(super) struct Introduction {
     /// A word that shows whether the pools are new, and a description of the pools.
@@ -164,8 +164,7 @@ fn body(pools: &[RingPool]) -> String {
     format!(r#"{{"requests":[{}]}}"#, rows.join(","))
 }
 
-/// Returns the curl options and the URL prefix with which `address` can be reached from this
-/// machine.
+/// Returns the curl options and the URL prefix for reaching `address` from this machine.
 fn curl_target(address: &str) -> (String, String) {
     if let Some(path) = address.strip_prefix("unix:") {
         return (format!("--unix-socket {} ", quoted(path)), "http://localhost".to_owned());

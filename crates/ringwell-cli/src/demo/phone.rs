@@ -26,7 +26,7 @@ const SECRET: &str = "demo-calls.secret";
 const RINGS: Duration = Duration::from_secs(2);
 const TALKS: Duration = Duration::from_secs(5);
 
-/// Creates the call settings with which the server accepts calls from this telephone. `secret` is
+/// Creates the call settings that let the server accept calls from this telephone. `secret` is
 /// generated anew at each startup.
 ///
 /// # Errors

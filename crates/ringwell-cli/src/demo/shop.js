@@ -21,7 +21,7 @@
     const answer = await fetch('controls', { method: 'POST', body: `${at('load').value} ${at('slow').value}` });
     at('state').textContent = answer.ok ? '' : `The demo refuses: ${answer.status}`;
   };
-  // What the receiver of webhooks has verified, until the call is over.
+  // Shows the webhooks that the receiver has verified, until the call is over.
   const receive = async (tries) => {
     const lines = await (await fetch('webhooks')).json();
     at('webhooks').replaceChildren(...lines.map(({ type, verified, visitor }) => {

@@ -1,7 +1,7 @@
 //! The demo's shop: a page on which each visitor sees a different number, with two sliders.
 //!
-//! Owns the page, its address and the settings of the sliders. Visitors use the server's own API.
-//! To slow down a shard, the second slider makes the shard's thread sleep.
+//! Owns the page, its address and the sliders' settings. Visitors use the server's own API. To slow
+//! down a shard, the second slider makes the shard's thread sleep.
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,16 +35,16 @@ const PORT: u16 = 8082;
 /// The number in the page's source.
 const NUMBER: &str = "+18005550100";
 const KEY: &str = "pk_demo";
-/// The interval between two batches.
+/// The interval between batches.
 const TICK: Duration = Duration::from_millis(100);
 /// The maximum number of visitors per second. It keeps the size of each batch below the server's
 /// maximum.
 const LOAD_MAX: u32 = 2_000;
 const SLOW_MAX_MS: u32 = 200;
-/// The time for which a slow shard works between two pauses.
+/// The time that a slow shard works between pauses.
 const WORKS: Duration = Duration::from_millis(20);
 
-/// The current settings of the sliders.
+/// The sliders' current settings.
 #[derive(Debug, Default)]
 pub(super) struct Controls {
     visitors_a_second: AtomicU32,
@@ -59,14 +59,14 @@ pub(super) struct Shop {
     runtime: Runtime,
     listener: TcpListener,
     address: SocketAddr,
-    /// The receiver of webhooks, and its secret once it is known.
+    /// The webhook receiver, and its secret once it is known.
     door: Door,
     secret: Option<String>,
     page: Page,
 }
 
-/// Returns the preferred address of the shop. If another program listens there, the shop uses
-/// another port.
+/// Returns the shop's preferred address. If another program listens there, the shop uses another
+/// port.
 pub(super) fn usual_address() -> Listen {
     Listen::Tcp { host: HOST.to_owned(), port: PORT }
 }
@@ -79,7 +79,7 @@ struct Page {
     /// The server's address, set once the server listens.
     api: Arc<OnceLock<String>>,
     dashboard: String,
-    /// The pool that receives the load of the first slider.
+    /// The pool that receives the first slider's load.
     pool: u64,
     numbers: u64,
     lifetime: Duration,
@@ -87,7 +87,7 @@ struct Page {
 }
 
 impl Shop {
-    /// Binds the address of the shop.
+    /// Binds the shop's address.
     ///
     /// # Errors
     /// If this machine has no free port.
@@ -124,7 +124,7 @@ impl Shop {
         Arc::clone(&self.page.controls)
     }
 
-    /// Creates the web site of the shop. Its visitors get numbers from `pool`.
+    /// Creates the shop's web site. Its visitors get numbers from `pool`.
     ///
     /// # Errors
     /// If the address is not a valid origin, which cannot happen.
@@ -160,7 +160,7 @@ impl Shop {
         Ok(())
     }
 
-    /// Serves the shop and sends the load of the first slider. The server already listens at `api`.
+    /// Serves the shop and sends the first slider's load. The server already listens at `api`.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -261,7 +261,7 @@ async fn show(State(page): State<Page>, headers: HeaderMap) -> Response {
     file("text/html; charset=utf-8", html)
 }
 
-/// Reads two numbers: visitors per second, and the milliseconds for which the shard sleeps.
+/// Reads two numbers: visitors per second, and how many milliseconds the shard sleeps.
 async fn control(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> StatusCode {
     let is_own = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
     if !is_own || !page.is_meant(&headers) {
@@ -289,7 +289,7 @@ async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> Stat
     let (Some(number), Some(phone)) = (number.map(str::to_owned), page.phone) else {
         return StatusCode::BAD_REQUEST;
     };
-    // Allows one call at a time. Further clicks during that call are answered with status 429.
+    // Allows one call at a time. Clicks during the call are answered with status 429.
     let Ok(line) = Arc::clone(&page.controls.line).try_lock_owned() else {
         return StatusCode::TOO_MANY_REQUESTS;
     };
@@ -317,7 +317,7 @@ fn is_digits(text: &str) -> bool {
 }
 
 impl Page {
-    /// Returns whether a request's `Host` header names this address. Without this check, a page of
+    /// Returns whether a request's `Host` header names this address. Without this check, a page on
     /// another site could reach the shop by making its own host name resolve to this address.
     fn is_meant(&self, headers: &HeaderMap) -> bool {
         let port = self.address.port();

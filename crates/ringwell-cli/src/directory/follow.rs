@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use super::journals::Naming;
 use super::sites::together;
 
-/// The interval between two checks of the version.
+/// The interval between version checks.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// The time without an answer after which the database is considered unavailable.
@@ -24,10 +24,10 @@ const SILENT_MAX: Duration = Duration::from_secs(5);
 /// The time after which a node that does not confirm changes is reported.
 const BEHIND_MAX: Duration = Duration::from_mins(2);
 
-/// The number of checks between two searches for numbers whose lockouts have ended.
+/// The number of checks between searches for numbers whose lockouts have ended.
 const DUE_EVERY: u32 = 10;
 
-/// The follower of the database.
+/// Follows changes in the database.
 pub(super) struct Follower {
     store: Store,
     /// This node's name in the database.
@@ -37,15 +37,15 @@ pub(super) struct Follower {
     /// The version last confirmed to the database.
     confirmed: u64,
     live: RunningNode,
-    /// The web sites of the configuration.
+    /// The web sites in the configuration.
     sites_of_file: watch::Receiver<Vec<Site>>,
-    /// The web sites of the database at `version`.
+    /// The web sites in the database at `version`.
     sites: Vec<Site>,
     /// The tokens in the database, which are valid at the client addresses.
     tokens: DatabaseTokens,
     /// Notified when this process itself has changed the directory.
     changed: Arc<Notify>,
-    /// The trouble with the database that was reported last, until all queries succeed again.
+    /// The database problem that was reported last. `None` again once all queries succeed.
     trouble: Option<Trouble>,
     /// The reason why the shards refuse the newest version.
     refused: Option<String>,
@@ -84,7 +84,7 @@ impl Behind {
     }
 }
 
-/// A trouble with the database.
+/// A problem with the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     /// A query fails.
@@ -93,7 +93,7 @@ enum Trouble {
     ReadOnly,
 }
 
-/// The result of one check of the database.
+/// The result of one database check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looked {
     /// The node serves the newest version.

@@ -20,12 +20,12 @@ use tokio::time::Instant;
 
 use ringwell_calls::clock::now;
 
-/// The maximum interval between two reads of each pool's demand. The interval is shorter if needed,
-/// so that the demand is read at least ten times between two decisions about growth.
+/// The maximum interval between reads of each pool's demand. The interval is shorter if needed, so
+/// that the demand is read at least ten times between growth decisions.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The interval between two reads of each pool's demand if growth is off. It can be long because
-/// the dashboard takes its own samples.
+/// The interval between reads of each pool's demand if growth is off. It can be long because the
+/// dashboard takes its own samples.
 const LOOK_EVERY_OFF: Duration = Duration::from_mins(1);
 
 /// The maximum number of pools that grow in one change. Other changes to the database wait until

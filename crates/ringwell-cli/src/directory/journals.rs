@@ -22,7 +22,7 @@ impl Naming {
         Self { data: keeps(config).then(|| config.data.clone()) }
     }
 
-    /// Records the name, but only after any required hold is durable: if the process ends earlier,
+    /// Records the name, but only after any required hold is durable. If the process ends earlier,
     /// the next startup must still find the old name. The name changes if other nodes report that
     /// the data is a copy.
     pub(super) async fn note(&self, store: &Store, node: &str) -> Result<(), StoreError> {

@@ -1,8 +1,8 @@
-//! The web sites of the configuration and of the database.
+//! The web sites in the configuration and in the database.
 
 use ringwell_config::Site;
 
-/// Merges the web sites of the configuration with those of the database. The database takes
+/// Merges the web sites in the configuration with those in the database. The database takes
 /// precedence.
 pub(super) fn together(of_file: &[Site], mut of_database: Vec<Site>) -> Vec<Site> {
     let only_in_file =

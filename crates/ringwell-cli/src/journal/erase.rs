@@ -2,7 +2,7 @@
 //!
 //! Decides what is written and removed. All of it is first stored in a separate file (`todo.rs`).
 //! If a crash interrupts the command after that, running it again or starting the server completes
-//! the whole erasure, so no frame stays partly overwritten. `ringwell_journal::erase` computes the
+//! the whole erasure. No frame stays partly overwritten. `ringwell_journal::erase` computes the
 //! bytes to write. Source: docs/spec/journal.md, "Erasure".
 
 mod todo;
@@ -36,7 +36,7 @@ server first.
 
 The command first plans the whole erasure. If it is interrupted after that, run it again, or start \
 the server: either completes the erasure. If it is interrupted while it plans, nothing was erased: \
-run it again. Each start of the server logs a warning until you do.
+run it again. The server logs a warning at each start until you do.
 
 Backups still contain the parameters: delete the backups, and take new ones.
 
@@ -50,7 +50,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
 pub(crate) struct Options {
-    /// The data directory of a stopped server
+    /// A stopped server's data directory
     directory: PathBuf,
     /// Erase allocations that contain this parameter, decoded or as `ringwell journal inspect`
     /// prints it; may be repeated
@@ -157,10 +157,10 @@ pub(crate) fn finish(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that no erasure has been interrupted while it overwrote the journals in `data`.
+/// Checks that no erasure was interrupted while it was overwriting the journals in `data`.
 ///
 /// # Errors
-/// If one has, so that frames may seem to be damaged.
+/// If one was: frames may then seem to be damaged.
 pub(crate) fn check_finished(data: &Path) -> anyhow::Result<()> {
     ensure!(
         todo::state(data)? != State::Planned,
@@ -214,7 +214,7 @@ impl<'a> Wanted<'a> {
         }
         let mut listed = self.listed.iter().filter(|(listed, _)| *listed == number).peekable();
         let is_listed = !params::is_erased(raw) && listed.peek().is_some();
-        // Lists of earlier releases contain only the last value of a repeated parameter.
+        // Lists from earlier releases contain only the last value of a repeated parameter.
         let decoded = is_listed.then(|| [params::decode_each(raw), params::decode(raw)]);
         let prints = decoded.map(|both| both.map(|parameters| fingerprint(&parameters)));
         listed.any(|(_, wanted)| prints.as_ref().is_some_and(|prints| prints.contains(wanted)))
@@ -260,8 +260,8 @@ fn plan(data: &Path, wanted: &Wanted<'_>) -> anyhow::Result<Counts> {
     Ok(counts)
 }
 
-/// Plans the erasure of the parameters of the `wanted` allocations in one segment. `next` is the
-/// first group of the next segment, if there is one.
+/// Plans the erasure of the `wanted` allocations' parameters in one segment. `next` is the first
+/// group of the next segment, if there is one.
 fn segment(
     (data, todo): (&Path, &mut Todo),
     wanted: &Wanted<'_>,
@@ -307,12 +307,12 @@ fn segment(
     Ok(())
 }
 
-/// The most zeros that are written at once.
+/// The maximum number of zeros that are written at once.
 const ZEROS_MAX: u64 = 1 << 20;
 
-/// Returns the offsets and lengths of the bytes to clear after the last frame of a segment. They
-/// are frames from an earlier use of the file or, if the journal was cut off here, the frame that
-/// was cut off.
+/// Returns the offsets and lengths of the bytes to clear after a segment's last frame. They are
+/// frames from an earlier use of the file or, if the journal was cut off here, the frame that was
+/// cut off.
 fn tail(
     path: &Path,
     from: u64,

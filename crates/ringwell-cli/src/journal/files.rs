@@ -1,4 +1,4 @@
-//! Finds the files of journals.
+//! Finds journal files.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -31,7 +31,7 @@ pub(crate) struct Ring<'a> {
     pub(crate) from: &'a str,
     /// The called number.
     pub(crate) to: &'a str,
-    /// The time for which the destination rings before it answers.
+    /// The time that the destination rings before it answers.
     pub(crate) answer_after: Duration,
     /// The duration of the conversation.
     pub(crate) talk: Duration,
@@ -54,7 +54,7 @@ pub(super) struct Dial {
     pub(super) action: Option<String>,
 }
 
-/// An event of a call that a provider reports.
+/// A call event that a provider reports.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     /// The destination rings.

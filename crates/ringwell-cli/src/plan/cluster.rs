@@ -25,8 +25,8 @@ pub(super) struct Args {
     /// Numbers handed out per second, e.g. 127k
     #[arg(long, value_name = "X", value_parser = parse_amount)]
     numbers_per_second: f64,
-    /// Keep-alives per second: about one for each visitor and minute, and one for each further page
-    /// of a visit. Each is a request of its own
+    /// Keep-alives per second: about one per minute for each visitor, and one for each further page
+    /// of a visit. Each is a separate request
     #[arg(long, value_name = "X", value_parser = parse_amount)]
     keep_alives_per_second: Option<f64>,
     /// Number of rows in each batch
@@ -59,7 +59,7 @@ pub(super) struct Args {
     /// Memory that Ringwell may use on a node, in GiB
     #[arg(long, value_name = "GIB", default_value = "32", value_parser = parse_amount)]
     node_memory: f64,
-    /// The setting `journal.history_age`: the time for which history is kept
+    /// The setting `journal.history_age`: how long history is kept
     #[arg(long, value_name = "DURATION", default_value = HISTORY_AGE, value_parser = parse_lifetime)]
     history_age: Duration,
     /// The setting `journal.history_bytes`: the disk space of each shard's history

@@ -15,7 +15,7 @@ const RIGHT: f64 = 790.0;
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 410.0;
 const POINTS: u32 = 240;
-/// The number of sizes that are labelled below the drawing.
+/// The number of sizes that are labeled below the drawing.
 const SIZES: u32 = 6;
 
 /// Draws a plan.

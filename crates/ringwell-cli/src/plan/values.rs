@@ -87,7 +87,7 @@ pub(crate) fn span(seconds: f64) -> String {
     format!("{} {name}", amount(seconds / unit))
 }
 
-/// Returns whether to print colours: stdout is a terminal, and the variable `NO_COLOR` is unset or
+/// Returns whether to print colors: stdout is a terminal, and the variable `NO_COLOR` is unset or
 /// empty.
 pub(super) fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())

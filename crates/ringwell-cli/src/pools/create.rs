@@ -1,4 +1,4 @@
-//! Creates a pool either from given numbers (by importing a list under `/v1/`) or from numbers of
+//! Creates a pool either from given numbers (by importing a list under `/v1/`) or from numbers in
 //! the inventory (through the published API). Either way, the pool is created in one transaction.
 
 use std::process::ExitCode;
@@ -68,7 +68,7 @@ pub(super) struct Create {
     /// The advertiser within the network
     #[arg(long, value_name = "NAME", default_value = "local")]
     advertiser: String,
-    /// The campaign of the advertiser
+    /// The advertiser's campaign
     #[arg(long, value_name = "NAME", default_value = "local")]
     campaign: String,
 }

@@ -13,8 +13,7 @@ use crate::table;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Networks {
-    /// Print all networks, and for each of them the count of numbers in its pools and the limit on
-    /// this count
+    /// Print all networks, each with the count of numbers in its pools and the limit on this count
     List,
     /// Limit how many numbers a network's pools may have in total
     Limit {

@@ -1,4 +1,4 @@
-//! Numbers: the commands for the inventory and for the numbers of pools.
+//! Numbers: the commands for the inventory and for the numbers in pools.
 
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ const TARGETS: [&str; 4] = ["inventory", "quarantine", "retired", "pool"];
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Numbers {
-    /// Print all numbers, including those of pools
+    /// Print all numbers, including those in pools
     List,
     /// Add numbers to the inventory
     Add {

@@ -118,7 +118,7 @@ fn of_sizing(sizing: &Value) -> String {
     let target = share(&sizing["target"]);
     if load == 0.0 {
         return format!(
-            "No request for a number of the pool was counted in the last day, or since the \
+            "No requests for the pool's numbers were counted in the last day, or since the \
              server started, so nothing can be said about its size: repeat the command after \
              the busiest hour. The pool contains {has}\n"
         );

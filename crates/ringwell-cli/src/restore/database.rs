@@ -1,8 +1,8 @@
-//! The databases of a restore whose configured paths are not in the data directory under the default
-//! names.
+//! The restored databases whose configured paths differ from the default paths in the data
+//! directory.
 //!
 //! A replaced database is kept under another name. A database that an interrupted restore put in
-//! its place is not kept.
+//! place is not kept.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
@@ -31,11 +31,11 @@ pub(super) struct Target {
     pub(super) path: PathBuf,
 }
 
-/// Finds the databases in the copy whose configured paths are not the default paths in the data
+/// Finds the databases in the copy whose configured paths differ from the default paths in the data
 /// directory.
 ///
 /// # Errors
-/// If a replaced database would replace the one that another restore has kept.
+/// If a database that is being replaced would overwrite one that an earlier restore has kept.
 pub(super) fn targets(
     copy: &Path,
     data: &Path,
@@ -102,14 +102,14 @@ impl Target {
     }
 
     /// Replaces the database with the copied one. An existing database is renamed, with the files
-    /// next to it, because SQLite would otherwise write the changes in those files into the
-    /// restored database. `was_placed` is true if an interrupted restore began to replace the
-    /// database. Returns whether the replaced database is kept.
+    /// next to it, because SQLite would otherwise apply the changes in those files to the restored
+    /// database. `was_placed` is true if an interrupted restore began to replace the database.
+    /// Returns whether the replaced database is kept.
     pub(super) fn replace(&self, was_placed: bool) -> anyhow::Result<bool> {
         let target = &self.path;
         let replaced = self.replaced();
         // A database is renamed after the files next to it. If it was renamed, all files at its
-        // path are those of the interrupted restore.
+        // path come from the interrupted restore.
         let is_ours = was_placed && replaced.exists();
         let is_kept = is_ours || target.exists();
         let failed = |path: &Path| format!("cannot replace {}", path.display());

@@ -1,5 +1,4 @@
-//! The mark of a restore that has begun and is not complete: the directory `.restoring` in the data
-//! directory.
+//! The mark of an incomplete restore: the directory `.restoring` in the data directory.
 //!
 //! Owns the lock on the data directory, and the list of the files that the restore writes. If the
 //! restore is interrupted, only these files may be replaced when it is run again. The copied files
@@ -20,13 +19,13 @@ use ringwell_node::disk::{
 
 use super::place::place;
 
-/// The directory of the journals, which exists in every data directory that a server has used.
+/// The directory for the journals, which exists in every data directory that a server has used.
 const JOURNAL: &str = "journal";
 
 /// The list, in the mark's directory.
 const LIST: &str = "files.json";
 
-/// The directory of the copied files, in the mark's directory.
+/// The directory for the copied files, in the mark's directory.
 const STAGED: &str = "files";
 
 /// The mark, with the lock on the data directory.
@@ -50,7 +49,7 @@ impl Mark {
     /// # Errors
     /// If the data directory is in use, or contains files that no restore has left.
     pub(super) fn set(data: &Path) -> anyhow::Result<Self> {
-        // Without a lock, so that a directory that contains something else is not changed.
+        // This check takes no lock, so that a directory with other contents is not changed.
         if has_other_files(data)? {
             // If a server uses this directory, its process is named.
             let _no_server = ReadLock::acquire(data)?;
@@ -71,7 +70,7 @@ impl Mark {
     }
 
     /// Removes the mark, because nothing was restored. The mark of an interrupted restore stays:
-    /// that restore may have replaced a part of the files.
+    /// that restore may have replaced some of the files.
     pub(super) fn take_back(self) {
         if self.is_old {
             return;
@@ -152,7 +151,7 @@ fn not_empty(data: &Path) -> String {
     format!("{} is not empty: move its files away first", data.display())
 }
 
-/// Whether a data directory contains files other than locks and what a restore has left.
+/// Whether a data directory contains files other than locks and those that a restore has left.
 fn has_other_files(data: &Path) -> anyhow::Result<bool> {
     if !data.exists() {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Paths without links, to compare them.
+//! Resolves links in paths, so that paths can be compared.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The access log of a web site: the times at which visitors opened pages.
+//! A web site's access log: the times when visitors opened pages.
 //!
 //! Reads the common and the combined log format of Apache and nginx. Defines which requests are
 //! page views, and which clients are robots. A visitor is identified by address and user agent. A
@@ -12,7 +12,7 @@ use ringwell_core::{Millis, VisitorId};
 
 /// The maximum length of a line. No access log has longer lines.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
-/// The maximum number of page views of one log. Each takes 24 bytes of memory.
+/// The maximum number of page views in one log. Each takes 24 bytes of memory.
 const VIEWS_MAX: usize = 20_000_000;
 /// Extensions of pages. A path without an extension is also a page.
 const PAGES: [&str; 6] = ["html", "htm", "php", "asp", "aspx", "jsp"];

@@ -1,5 +1,5 @@
-//! A receiver of webhooks: accepts requests at any path, verifies them according to Standard
-//! Webhooks, and passes them on.
+//! A webhook receiver: accepts requests at any path, verifies them according to Standard Webhooks,
+//! and passes them on.
 //!
 //! Limits the size and duration of requests, and remembers the ids of earlier deliveries. Does not
 //! depend on the sender, or on how the requests are processed afterwards.
@@ -47,7 +47,7 @@ pub(crate) struct Received {
     pub(crate) checked: Result<(), Mismatch>,
 }
 
-/// The secrets of a receiver, and its answer.
+/// A receiver's secrets, and its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answering {
     /// The accepted secrets.

@@ -485,7 +485,7 @@ fn waiting_reports_are_counted_by_metrics() {
     assert!(metrics().contains("\nringwell_call_reports_waiting 1\n"), "{}", metrics());
     repair(&board.site);
     board.call("CA1", |call| call["attribution"]["outcome"] == "allocated");
-    // A report still counts for a moment after it can be read in the log.
+    // A report still counts as waiting for a moment after it appears in the log.
     wait_for("\nringwell_call_reports_waiting 0\n");
     wait_for("\nringwell_call_reports_waiting_in_file 0\n");
 }

@@ -91,7 +91,7 @@ impl DayClock {
 
 struct World {
     clock: Mutex<DayClock>,
-    /// The factor by which the day is faster than a real day.
+    /// The day's speed, as a multiple of real time.
     factor: u32,
     addresses: Mutex<Addresses>,
     pools: Vec<Pool>,
@@ -111,7 +111,7 @@ fn random(visitor: u32, what: &str) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Returns the time between seeing the number and dialling it.
+/// Returns the time between seeing the number and dialing it.
 fn delay(visitor: u32) -> Duration {
     let mut part = random(visitor, "part");
     let mut mean = 0.0;
@@ -262,7 +262,7 @@ fn attributed(call: &Value) -> u32 {
     call["attribution"]["parameters"]["id"].as_str().unwrap().parse().unwrap()
 }
 
-/// Returns the visitors to whom a call to `number` at the time `at` may be attributed: the last
+/// Returns the visitors that a call to `number` at the time `at` may be attributed to: the last
 /// visitor who got the number before `at`, and visitors whose requests were in progress at `at`.
 fn expected(shown: &[Shown], number: u64, at: u64) -> Vec<u32> {
     let mut of_number: Vec<&Shown> =

@@ -51,8 +51,8 @@ fn say(mut command: Command) -> String {
     text
 }
 
-/// Creates a switchboard and calls the numbers of two visitors. The tests erase the data of the
-/// first visitor. Returns the switchboard and both numbers.
+/// Creates a switchboard and calls the numbers of two visitors. The tests erase the first visitor's
+/// data. Returns the switchboard and both numbers.
 fn board() -> (Switchboard, [u64; 2]) {
     // The segments are small, because the tests read all segments repeatedly.
     let board = Switchboard::new("[journal]\nsegment_bytes = \"1MiB\"\n");
@@ -128,8 +128,8 @@ fn who_is_erased_is_found_nowhere_in_the_data_directory() {
     assert!(next != theirs && next != other);
 }
 
-/// Another caller may be attributed to the visitor after the erasure of the call log, while the
-/// journal still contains the visitor's parameters.
+/// Another caller may be attributed to the visitor after the call log is erased, while the journal
+/// still contains the visitor's parameters.
 #[test]
 fn calls_of_others_since_the_erasure_lose_the_visitor_s_parameters_with_the_list() {
     let (board, [theirs, _]) = board();
@@ -206,8 +206,8 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
     assert!(board.holder(other).to_string().contains("Cj0other"));
 }
 
-/// Fills two shards with allocations, some of them with the secret: those are at the beginning and
-/// at the end of each journal. Returns the stopped server's site.
+/// Fills two shards with allocations. Those at the beginning and at the end of each journal contain
+/// the secret. Returns the stopped server's site.
 fn two_shards() -> Site {
     let pools = (1..=8).map(|id| Pool::new(id, 50, LIFETIME)).collect();
     let site = Site::new(pools, "shards = 2\n[journal]\nsegment_bytes = \"1MiB\"\n");
@@ -354,8 +354,8 @@ fn hidden_parameters_are_erased_too_and_short_ones_leave_no_trace() {
         batch::rows(&board.server.client().post(BULK, &[], &body).unwrap())[0].number
     };
     let hidden = given(&format!("gclid={SECRET}&gclid=x"));
-    // Uses parameters of five to ten bytes. They are too short for the special parameter name with
-    // which longer parameters are overwritten.
+    // Uses parameters of five to ten bytes. They are too short for the special parameter name that
+    // overwrites longer parameters.
     let short: Vec<u64> =
         (3..9).map(|length| given(&format!("m={}", "x".repeat(length)))).collect();
     given("gclid=%ff%feCj0raw");

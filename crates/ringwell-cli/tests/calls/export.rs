@@ -1,4 +1,4 @@
-//! `ringwell calls`: exports the call log of a real server, and uploads the outcomes of calls.
+//! `ringwell calls`: exports a real server's call log, and uploads the outcomes of calls.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};

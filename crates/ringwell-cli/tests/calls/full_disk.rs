@@ -1,5 +1,5 @@
-//! Calls while the disk of the call log is full: they are answered at once, and stored as soon as
-//! the disk has free space.
+//! Calls while the call log's disk is full: they are answered at once, and stored as soon as the
+//! disk has free space.
 //!
 //! The tests need permission to mount a small file system. Without it, they print a message and are
 //! skipped.

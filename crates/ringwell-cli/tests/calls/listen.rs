@@ -53,7 +53,7 @@ impl Drop for Listening {
     }
 }
 
-/// Returns the same command, but with SIGHUP as usual, even if the tests run under nohup.
+/// Returns the same command with the default action for SIGHUP, even if the tests run under nohup.
 fn without_nohup(command: &Command) -> Command {
     let mut usual = Command::new("env");
     usual.arg("--default-signal=HUP").arg(command.get_program()).args(command.get_args());

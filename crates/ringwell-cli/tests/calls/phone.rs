@@ -15,7 +15,7 @@ use super::support::site::Site;
 pub(crate) const SECRET: &str = "a-secret-of-the-provider-0123456789";
 const PUBLIC_URL: &str = "https://calls.example";
 
-/// The server's configuration of an account, and the address to which the provider sends requests.
+/// An account in the server's configuration, and the address that the provider sends requests to.
 #[derive(Clone, Debug)]
 pub(crate) struct Phone {
     address: String,

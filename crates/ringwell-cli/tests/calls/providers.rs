@@ -7,10 +7,10 @@ use std::thread;
 use super::Switchboard;
 use super::support::server::ringwell;
 
-/// A private key of 32 bytes, and its public key (RFC 8032, test 1).
+/// A 32-byte private key, and its public key (RFC 8032, test 1).
 const PRIVATE: &str = "nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=";
 const PUBLIC: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
-/// Providers other than Twilio, with the secrets of their accounts.
+/// Providers other than Twilio, with their accounts' secrets.
 const OTHERS: [(&str, &str); 6] = [
     ("signalwire", "a-signing-key-of-signalwire-012345"),
     ("telnyx", PUBLIC),
@@ -112,7 +112,7 @@ fn a_phone_with_another_secret_is_refused() {
     std::fs::write(&key, "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=").unwrap();
     let stranger = ring(&board, "telnyx", 2_001_600_000, &["--key", key.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&stranger.stderr).into_owned();
-    assert!(!stranger.status.success() && said.contains("secret_files of the account"), "{said}");
+    assert!(!stranger.status.success() && said.contains("secret_files of account"), "{said}");
     for (provider, secret) in OTHERS.into_iter().filter(|(provider, _)| *provider != "telnyx") {
         // The server has already read the right secret, so only the command uses the wrong one.
         let file = board.site.config().with_file_name(format!("{provider}.secret"));

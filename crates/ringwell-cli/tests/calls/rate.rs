@@ -17,12 +17,12 @@ const SENDERS: u32 = 50;
 /// The account's hook.
 const ANSWER: &str = "/t/main/answer";
 /// The duration of a time slot. Within a slot, either all calls are sent to the same server or no
-/// calls are sent. The first [`SETTLING`] of each slot is not measured, because calls of the
+/// calls are sent. The first [`SETTLING`] of each slot is not measured, because calls from the
 /// previous slot may still be in progress.
 const SLOT: Duration = Duration::from_millis(250);
 const SETTLING: Duration = Duration::from_millis(50);
 
-/// The server to which the calls of a slot are sent.
+/// The server that receives a slot's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Calls {
     Nowhere,

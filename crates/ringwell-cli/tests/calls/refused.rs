@@ -1,4 +1,5 @@
-//! Tests that wrong settings and arguments for calls are refused with a text that says what to do.
+//! Tests that wrong settings and arguments for calls are refused with a message that says what to
+//! do.
 
 use std::process::Output;
 
@@ -49,7 +50,7 @@ fn empty_and_wrong_arguments_say_what_to_type() {
     }
 }
 
-/// RFC 9110, section 11.1: the case of the scheme's name does not matter.
+/// RFC 9110, section 11.1: the scheme's name is case-insensitive.
 #[test]
 fn a_token_is_accepted_however_its_scheme_is_written() {
     let board = Switchboard::new("");

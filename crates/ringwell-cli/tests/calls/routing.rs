@@ -114,7 +114,7 @@ fn a_program_decides_the_destination_of_calls_and_the_default_applies_if_it_fail
     let second = twilio.post(&dial, "CallSid=CA0&From=%2B14155551234&DialCallStatus=busy");
     assert!(second.body.contains(">sip:desk@pbx.example</Sip>"), "{}", second.body);
     assert_eq!(board.call("CA0", |_| true)["destination"], "+18005550001");
-    // If the program's answer is late, invalid or an error, or contains no decision, the server
+    // If the program's answer is late, is invalid, is an error, or contains no decision, the server
     // chooses the default destination within a second.
     for call in 1..6 {
         let (answer, took) = ring(&format!("CA{call}"));

@@ -9,7 +9,7 @@ fn words(output: &std::process::Output) -> String {
     format!("{out}{err}")
 }
 
-/// In earlier versions, the server started, and handed out numbers that visitors of the other node
+/// In earlier versions, the server started, and handed out numbers that the other node's visitors
 /// had.
 #[test]
 fn the_data_of_a_node_is_not_served_without_the_cluster() {
@@ -31,8 +31,8 @@ fn the_data_of_a_node_is_not_served_without_the_cluster() {
         assert_eq!(check.status.code(), Some(1));
         assert!(is_said(&words(&check)), "{}", words(&check));
     }
-    // `doctor` accepts the cluster file as `serve` does: as a flag, or as a variable, also in the
-    // file of the service.
+    // `doctor` accepts the cluster file as `serve` does: as a flag, or as a variable in the
+    // environment or in the service's `environment` file.
     let (config, map) = (site.config(), cluster.path("cluster.toml"));
     let doctor = |flags: &[&str]| {
         let mut command = ringwell(&["doctor", "--config", config.to_str().unwrap()]);
@@ -50,7 +50,7 @@ fn the_data_of_a_node_is_not_served_without_the_cluster() {
     let said = words(&doctor(&[]).output().unwrap());
     assert!(!said.contains("belongs to a node"), "{said}");
 
-    // The copy of a node's data belongs to a node too.
+    // A copy of a node's data belongs to a node, too.
     let restored = cluster.path("restored");
     let restored = restored.to_str().unwrap();
     let done = ringwell(&["restore", site.data().to_str().unwrap(), restored]).output().unwrap();
@@ -133,7 +133,7 @@ fn history_from_before_a_move_ends_with_the_node_that_is_gone() {
     server.stop();
 }
 
-/// Without a move, the lockouts of the other node are gone, so all its pools wait.
+/// Without a move, the other node's lockouts are gone, so all its pools wait.
 #[test]
 fn the_pools_of_a_node_that_is_gone_are_held() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);

@@ -203,8 +203,8 @@ fn a_panic_on_another_node_affects_only_its_own_rows() {
     cluster.ask_until(&mut client, 0, true);
 }
 
-/// If a release is delayed in the network or at a hanging node, it must not end the lockout of a
-/// later visitor.
+/// If a release is delayed in the network or at a hanging node, it must not end a later visitor's
+/// lockout.
 #[test]
 fn a_release_that_is_answered_503_is_not_carried_out_later() {
     let cluster = Cluster::quick("5s", 400, HALF_AN_HOUR);

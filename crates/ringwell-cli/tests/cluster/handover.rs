@@ -1,5 +1,5 @@
 //! Moves of buckets combined with other events: holds, repeated batches, callers that disconnect,
-//! and changes of the pools.
+//! and changes to the pools.
 
 use std::net::TcpStream;
 

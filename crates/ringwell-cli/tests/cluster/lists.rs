@@ -1,4 +1,4 @@
-//! Changes of the lists of pools on both nodes.
+//! Changes to the lists of pools on both nodes.
 
 use super::*;
 

@@ -177,8 +177,8 @@ fn a_move_interrupted_by_a_hang_and_a_kill_continues_after_the_restart() {
         let map = fs::read_to_string(cluster.sites[1].data().join("cluster-map.json"));
         map.is_ok_and(|map| map.contains("leaving"))
     };
-    // A few milliseconds pass between the time when node b gives up the buckets and the time when
-    // node a takes them over. Node a must be stopped within these milliseconds.
+    // Node b gives up the buckets a few milliseconds before node a takes them over. Node a must be
+    // stopped within these milliseconds.
     for attempt in 0.. {
         assert!(attempt < 50, "the moment was never met");
         let mut client = b.client();

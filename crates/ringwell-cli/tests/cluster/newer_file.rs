@@ -40,7 +40,7 @@ fn a_running_node_that_a_newer_cluster_file_omits_stops_serving() {
     }
 }
 
-/// Node a handed out numbers, and then node b. Node b is lost with its history.
+/// Node a handed out numbers, and then node b did. Node b is lost with its history.
 #[test]
 fn look_ups_name_no_earlier_visitor_after_a_lost_node_was_dropped() {
     for shards in ["[0]", "[0, 1]"] {

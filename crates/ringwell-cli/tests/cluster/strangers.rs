@@ -229,7 +229,7 @@ fn links_over_tcp_require_a_certificate_of_the_cluster_if_it_has_any() {
     let authorization = format!("Bearer {SECRET}");
     assert!(link.post("/link/v1/ping", &[("authorization", &authorization)], "").is_err());
 
-    // Node a presents the certificate of node b, so its certificate lacks its name.
+    // Node a presents node b's certificate, which lacks node a's name.
     first.stop();
     let unnamed = "[tls]\nca = \"ours.pem\"\ncertificate = \"ours-b.pem\"\nkey = \"ours-b.key\"\n";
     fs::write(cluster.path("unnamed.toml"), format!("{plain}{unnamed}")).unwrap();

@@ -1,4 +1,4 @@
-//! The trace of a batch continues at the other node, which owns some of the rows' pools.
+//! A batch's trace continues at the other node, which owns some of the rows' pools.
 
 use super::collector::{Taker, attribute, until};
 use super::*;

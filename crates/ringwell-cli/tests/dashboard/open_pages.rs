@@ -1,4 +1,4 @@
-//! Fifty users view live pages of the dashboard while numbers are allocated.
+//! Fifty users view live dashboard pages while numbers are allocated.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

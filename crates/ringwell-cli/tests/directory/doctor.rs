@@ -36,11 +36,11 @@ fn postgres_is_asked_for_its_schema_and_its_permissions() {
     }
     drop(server);
     let (is_fit, said) = doctor(&managed);
-    // The server may still be shutting down, and say so.
+    // The server may still be shutting down, and its answer may say so.
     assert!(!is_fit && said.contains("directory.database: the database "), "{said}");
 }
 
-/// The doctor and the start must agree on each of these users.
+/// `doctor` and startup must agree on each of these users.
 #[test]
 fn a_user_with_too_few_rights_is_named_with_the_remedy() {
     let managed = Managed::new(Rig::postgres(), vec![Pool::new(1, 3, LONG)]);
@@ -90,7 +90,7 @@ fn a_sqlite_file_is_read_whether_a_server_uses_it_or_not() {
     let (is_fit, said) = doctor(&managed);
     assert!(is_fit && said.contains("is writable and undamaged"), "{said}");
     let mut bytes = fs::read(&path).unwrap();
-    // The second page is now no page of a table.
+    // The second page is no longer a valid table page.
     bytes[4096..4200].fill(0xff);
     fs::write(&path, bytes).unwrap();
     let (is_fit, said) = doctor(&managed);

@@ -1,5 +1,5 @@
-//! The database is restored from an older copy in which a number is an overflow number that has
-//! entered another pool's rotation since the copy was made.
+//! The database is restored from an older copy. In the copy, a number is an overflow number, but
+//! since then it has entered another pool's rotation.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use super::{LONG, Managed, Rig, numbers, range, soon};
 /// The lifetime of the pool whose rotation contains the number.
 const SHORT: Duration = Duration::from_secs(8);
 
-/// A server whose database has just gone back. Pool 1 has one number and, in the copy, the overflow
-/// number. Pool 3 had this number in its rotation.
+/// A server whose database has just been restored to the older copy. Pool 1 has one number and, in
+/// the copy, the overflow number. Pool 3 had this number in its rotation.
 struct GoneBack {
     managed: Managed,
     server: Server,
@@ -62,7 +62,7 @@ fn gone_back(is_held: bool) -> GoneBack {
 }
 
 /// While a visitor holds the number, pool 1 has no overflow number, and calls are attributed to the
-/// visitor. Everything else in the list of pools is served, also after a restart.
+/// visitor. Everything else in the list of pools is served, even after a restart.
 #[test]
 fn a_held_number_becomes_the_overflow_number_of_the_older_copy_after_its_lockout() {
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! A PostgreSQL that answers, but refuses changes: a demoted primary, or one in which another change
-//! takes long.
+//! A PostgreSQL that answers, but refuses changes: a demoted primary, or one in which another
+//! change takes a long time.
 
 use std::thread;
 use std::time::Duration;
@@ -69,12 +69,12 @@ fn a_user_without_the_right_to_write_is_named() {
 fn a_change_that_waits_for_another_node_s_change_is_asked_to_come_again() {
     let managed = Managed::new(Rig::postgres(), vec![Pool::new(1, 3, LONG)]);
     let server = managed.start();
-    // An import through another node takes long.
+    // An import through another node takes a long time.
     let other = managed.runtime.block_on(managed.store.change("another node", now())).unwrap();
     let answer = new_key(&server);
     managed.runtime.block_on(async {
         drop(other);
-        // The connection rolls the change back after it was dropped.
+        // The connection rolls the change back after it is dropped.
         tokio::time::sleep(Duration::from_millis(500)).await;
     });
     assert_eq!(answer.status, 503, "{}", answer.body);

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// The management API gives up after 15 s. The additional time allows for a busy machine.
 const BOUND: Duration = Duration::from_secs(28);
 
-/// The headers of a form that a browser sends from a page of the server.
+/// The headers of a form that a browser sends from one of the server's pages.
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 const OWN: (&str, &str) = ("sec-fetch-site", "same-origin");
 

@@ -223,7 +223,7 @@ fn an_ordinary_file_in_the_place_of_the_socket_stays() {
     assert!(refused.log.contains("cannot listen on unix:"), "{}", refused.log);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     std::fs::remove_file(&path).unwrap();
-    // The server replaces the socket of a killed server, but not the socket of a running server.
+    // The server replaces a killed server's socket, but not a running server's socket.
     managed.start().kill();
     let server = managed.start();
     assert!(Server::try_start(managed.site.serve(&["--data", "elsewhere"])).is_err());

@@ -145,7 +145,7 @@ fn a_follower_that_flushes_later_loses_answered_allocations_in_a_power_cut() {
     assert_ne!(power_cut_of_the_only_follower("sync_interval: \"2m\""), Some(false));
 }
 
-/// A limit on the writes of one process to one disk.
+/// A limit on one process's writes to one disk.
 struct Throttle(PathBuf);
 
 impl Throttle {

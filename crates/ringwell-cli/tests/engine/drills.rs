@@ -21,8 +21,8 @@ const STREAM: &str = "RINGWELL_0";
 /// limits apply, and the machine must be otherwise idle.
 const ROUNDS: &str = "RINGWELL_ENGINE_ROUNDS";
 
-/// Used if the variable is not set: the number of rounds, and the factor by which the time limits
-/// are extended for a busy machine.
+/// Used if the variable is not set: the number of rounds, and the factor that extends the time
+/// limits for a busy machine.
 const FEW: u32 = 2;
 const BUSY: u32 = 4;
 
@@ -188,7 +188,7 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
     trial.load(&server);
     // The last process runs on the first machine, whose copy of the log contains all groups. If the
     // copy began with a later group, the checker would need the time from which the copy is
-    // complete. With the wrong clocks of this test, that time would be wrong.
+    // complete. With this test's wrong clocks, that time would be wrong.
     for round in 1..=4_usize {
         let waiting = start(&trial, round % 2);
         // Waits long enough for the standby to receive a heartbeat.
@@ -232,7 +232,7 @@ fn a_node_starts_while_one_of_three_servers_is_down() {
     nats.kill(0);
     let server = start();
     trial.wait_for_numbers(&server);
-    // Running nats-servers do not apply changes of `sync_interval`, so the nats-server that is down
+    // Running nats-servers do not apply changes to `sync_interval`, so the nats-server that is down
     // must start with the new value.
     nats.reconfigure(|text| text.replace("sync_interval: always", ""));
     nats.restart(0);

@@ -1,7 +1,7 @@
 //! A network of hosts: each is a network namespace, and a router connects them and drops packets on
 //! request.
 //!
-//! Needs root and `ip`. The host of this process is also part of the network.
+//! Needs root and `ip`. This process's host is also part of the network.
 
 use std::process::{self, Command};
 
@@ -18,8 +18,8 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// Creates a network with this many hosts, in addition to the host of this process. If the
-    /// system does not allow it, prints the reason to stderr and returns `None`.
+    /// Creates a network with this many hosts, in addition to this process's host. If the system
+    /// does not allow it, prints the reason to stderr and returns `None`.
     pub(crate) fn new(hosts: usize) -> Option<Self> {
         let net = Self { name: format!("rwn{}", process::id()), hosts };
         match net.make() {

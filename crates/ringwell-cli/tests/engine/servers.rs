@@ -147,8 +147,8 @@ impl Nats {
         self.servers[index].child = Some(child);
     }
 
-    /// Makes server `index` run the other release from its next start on. A second call switches
-    /// back to the first release.
+    /// Makes server `index` run the other release after its next start. A second call switches back
+    /// to the first release.
     pub(crate) fn change_release(&mut self, index: usize) {
         let one = &mut self.servers[index];
         one.is_other_release = !one.is_other_release;
@@ -369,7 +369,7 @@ impl NatsClient {
         self.answer_to(&[head.as_bytes(), body, b"\r\n"].concat())
     }
 
-    /// Publishes a message of a stream once more, as a program that copies messages would.
+    /// Publishes a message from a stream once more, as a program that copies messages would.
     pub(crate) fn publish_again(&mut self, stream: &str, place: u64) {
         let request = format!("{{\"seq\":{place}}}");
         let get = format!("$JS.API.STREAM.MSG.GET.{stream}");

@@ -9,7 +9,7 @@ use super::support::server::Server;
 use super::trial::{Trial, wait_until, within};
 
 /// The limit on file descriptors. It is high enough for the server's own files, the connections of
-/// `ringwell load` and a few more clients, but not for the crowd of clients.
+/// `ringwell load` and a few more clients. It is too low for the crowd of clients.
 const DESCRIPTORS: usize = 160;
 const CROWD: usize = 300;
 

@@ -88,8 +88,8 @@ fn site_without_flushes(folder: &TempDir) -> Option<(Image, Site)> {
     Some((disk, site))
 }
 
-/// The server must detect that unflushed data was lost, although the machine is not rebooted and
-/// the failing disk could not store a record of the failure.
+/// The server must detect that unflushed data was lost. The machine is not rebooted, and the
+/// failing disk could not store a record of the failure.
 #[test]
 fn numbers_answered_without_a_flush_are_held_after_the_file_system_was_mounted_again() {
     let folder = TempDir::new().unwrap();

@@ -49,7 +49,7 @@ pub(crate) struct Trial {
     /// The folder that contains the histories, the list of pools, and the server's socket.
     folder: TempDir,
     loads: Vec<Load>,
-    /// Lines of the history that record the injected faults.
+    /// History lines that record the injected faults.
     faults: String,
     made: usize,
 }
@@ -128,7 +128,7 @@ impl Trial {
     }
 
     /// Like [`Self::wait_for_answers`], but waits only for the two loads that were started last,
-    /// because the server of earlier loads may be gone.
+    /// because the server for earlier loads may be gone.
     pub(crate) fn wait_for_answers_of_new(&self, more: usize) {
         for load in self.loads.iter().rev().take(2) {
             let wanted = load.answers() + more;

@@ -285,8 +285,8 @@ fn a_long_unused_body_is_read_and_the_answer_says_that_the_connection_ends() {
     }
 }
 
-/// Pages from other sites must not be able to read an answer, caches must not store it, and it must
-/// not name the program.
+/// Pages from other sites must not be able to read an answer, and caches must not store it. The
+/// answer must not name the program.
 #[test]
 fn no_answer_may_be_cached_or_shared_and_none_names_the_program() {
     let (site, server) = start("");

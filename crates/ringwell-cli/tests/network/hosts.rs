@@ -1,9 +1,9 @@
 //! Two hosts: network namespaces, each with a virtual network card, connected by a [`Wire`].
 //!
 //! The cards are VXLAN devices: a card wraps each Ethernet frame in a datagram and sends it through
-//! a veth pair to this process, which acts as the cable. Delay, loss and partitions therefore work
-//! alike on all kernels, even on kernels without `tc netem`. Needs root, `ip`, and a kernel with
-//! network namespaces, veth and VXLAN.
+//! a veth pair to this process. This process acts as the cable. Delay, loss and partitions
+//! therefore work alike on all kernels, even on kernels without `tc netem`. Needs root, `ip`, and a
+//! kernel with network namespaces, veth and VXLAN.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{self, Command};

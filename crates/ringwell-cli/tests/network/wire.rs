@@ -27,7 +27,7 @@ struct Way {
 /// A wire. Its threads end when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    /// The directions of the wire. `ways[i]` carries frames from host i.
+    /// The wire's directions. `ways[i]` carries frames from host i.
     ways: [Arc<Way>; 2],
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -72,8 +72,8 @@ impl Drop for Wire {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // The result is ignored, because if a thread panicked, the test that uses the wire
-            // fails anyway.
+            // The result is ignored: if a thread panicked, the test that uses the wire fails
+            // anyway.
             let _ = thread.join();
         }
     }

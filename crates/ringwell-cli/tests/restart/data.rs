@@ -1,4 +1,4 @@
-//! The data directory: only one process may use it at a time, only its owner can read it, and it is
+//! The data directory: only one process may use it at a time, and only its owner can read it. It is
 //! flushed even if it already existed at startup.
 
 use std::fs::{self, Permissions};

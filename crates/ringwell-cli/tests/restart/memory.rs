@@ -1,5 +1,5 @@
-//! Durability `memory` with a data directory that other servers use, and journals that a data
-//! directory did not write.
+//! Durability `memory` with a data directory that other servers use, and journals that were written
+//! for another data directory.
 
 use std::fs;
 use std::path::Path;
@@ -37,8 +37,8 @@ fn a_server_in_memory_creates_no_data_directory() {
     assert!(!site.data().exists());
 }
 
-/// In earlier versions, the server on disk named the visitors from before the server in memory,
-/// and handed out the numbers that visitors had from the latter.
+/// In earlier versions, look-ups on the next server on disk named visitors from before the run in
+/// memory. That server also handed out numbers that visitors had received during the run.
 #[test]
 fn after_a_run_in_memory_all_pools_are_held_and_look_ups_of_its_time_name_no_one() {
     let lifetime = Duration::from_secs(2);

@@ -1,5 +1,5 @@
-//! Calls with unusual Call-IDs, numbers and callers, which must be connected, and forged requests,
-//! which must neither be forwarded nor reported.
+//! Tests unusual Call-IDs, numbers and callers, whose calls must be connected. Also tests forged
+//! requests, which must be neither forwarded nor reported.
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
@@ -56,7 +56,8 @@ fn spellings(number: &str) -> Vec<String> {
     ]
 }
 
-/// Returns a branch that only requests of this call have. The same name is a retransmission.
+/// Returns a branch that is unique to this call. A second request with the same `name` is a
+/// retransmission.
 fn branch(name: &str, call: &str) -> String {
     let hash = call.bytes().fold(17_u64, |hash, byte| hash.wrapping_mul(31) + u64::from(byte));
     format!("{name}{hash:x}")
@@ -192,7 +193,7 @@ struct Path {
     _folder: tempfile::TempDir,
 }
 
-/// A call that was answered: the Route header for requests of the caller, and the To header.
+/// A call that was answered: the Route header for the caller's requests, and the To header.
 struct Call {
     id: String,
     route: String,
@@ -240,7 +241,7 @@ impl Path {
         (call, invite)
     }
 
-    /// Sends a request of the caller within a call.
+    /// Sends a request from the caller within a call.
     fn of_caller(&self, method: &str, call: &Call, branch: &str) {
         let more = format!("Route: {}\r\n", call.route);
         let uri = format!("sip:peer@{}", self.gateway.address);
@@ -250,7 +251,7 @@ impl Path {
         self.trunk.request(self.kamailio.port, &ask);
     }
 
-    /// Sends a request of the callee within a call.
+    /// Sends a request from the callee within a call.
     fn of_callee(&self, method: &str, call: &Call, branch: &str) {
         let more = format!("Route: {}\r\n", call.route);
         let uri = format!("sip:peer@{}", self.trunk.address);
@@ -318,7 +319,7 @@ fn forged_requests_are_neither_forwarded_nor_reported() {
     let path = Path::new();
     let (port, trunk, gateway) = (path.kamailio.port, &path.trunk, &path.gateway);
     let uri = format!("sip:+19005551234@{}", gateway.address);
-    // A Route header of an earlier call proves nothing about another call or another caller.
+    // A Route header from an earlier call proves nothing about another call or another caller.
     let (call, _) = path.call("+18885550100", "real@h", "");
     let own = format!("Route: {}\r\n", call.route);
     let plain = format!("Route: <sip:127.0.0.1:{port};lr>\r\n");

@@ -85,13 +85,13 @@ impl Peer {
         None
     }
 
-    /// Waits for a message of the call that begins with `start`. Skips all others.
+    /// Waits for a message in the call that begins with `start`. Skips all others.
     pub(super) fn hear(&self, start: &str, call: &str) -> String {
         let message = self.next(start, call, PATIENCE);
         message.unwrap_or_else(|| panic!("no {start:?} of the call {call}"))
     }
 
-    /// Waits for the final answer to the request of a call, and returns its status.
+    /// Waits for the final answer to a call's request, and returns its status.
     pub(super) fn status(&self, call: &str) -> (u16, String) {
         loop {
             let message = self.hear("SIP/2.0 ", call);
@@ -102,7 +102,7 @@ impl Peer {
         }
     }
 
-    /// Returns the first message of the call that arrives within a short time.
+    /// Returns the first message in the call that arrives within a short time.
     pub(super) fn hears(&self, start: &str, call: &str) -> Option<String> {
         self.next(start, call, SILENCE)
     }
@@ -117,8 +117,8 @@ pub(super) fn header<'a>(message: &'a str, name: &str) -> &'a str {
     message.lines().find_map(value).unwrap_or_default()
 }
 
-/// An HTTP server in the place of Ringwell. It sends every call to one destination, and records
-/// the paths and bodies of all requests.
+/// An HTTP server in place of Ringwell. It sends every call to one destination, and records the
+/// paths and bodies of all requests.
 pub(super) struct Recorder {
     pub(super) address: String,
     heard: Arc<Mutex<Vec<(String, String)>>>,
@@ -142,14 +142,14 @@ impl Recorder {
         Self { address, heard }
     }
 
-    /// Returns the bodies of all requests to paths that end in `ending`. Fails if one is no JSON.
+    /// Returns the bodies of all requests to paths that end in `ending`. Fails if one is not JSON.
     pub(super) fn bodies(&self, ending: &str) -> Vec<Value> {
         let heard = self.heard.lock().unwrap();
         let here = heard.iter().filter(|(path, _)| path.ends_with(ending));
         here.map(|(_, body)| serde_json::from_str(body).expect(body)).collect()
     }
 
-    /// Waits for the report of an event of a call, and returns its `call_id`.
+    /// Waits for the report of a call event, and returns its `call_id`.
     pub(super) fn wait(&self, count: usize, event: &str) -> Vec<Value> {
         let until = Instant::now() + PATIENCE;
         loop {

@@ -114,7 +114,7 @@ impl Switch {
         Self { folder, server, kamailio, answers, default, _others: [busy, rings], site }
     }
 
-    /// Returns the first `count` numbers of `pool`, as they are dialled.
+    /// Returns the first `count` numbers of `pool`, as they are dialed.
     fn numbers(&self, pool: usize, count: u64) -> Vec<String> {
         let first = self.site.pools[pool - 1].first;
         (first..first + count).map(|number| format!("+1{number}")).collect()

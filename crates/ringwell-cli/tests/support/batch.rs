@@ -1,4 +1,4 @@
-//! The requests of a client: batches and their rows, look-ups, and readiness.
+//! A client's requests: batches and their rows, look-ups, and readiness.
 
 use std::io;
 

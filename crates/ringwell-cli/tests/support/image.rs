@@ -1,8 +1,8 @@
 //! A disk in a file: an ext4 file system that can simulate a power cut.
 //!
 //! After a power cut, unflushed data is lost, and every operation fails until the file system is
-//! mounted again. The shutdown ioctl of ext4 simulates the power cut. The tests need the rights to
-//! mount and to use a loop device.
+//! mounted again. The shutdown ioctl of ext4 simulates the power cut. The tests need permission to
+//! mount file systems and to use a loop device.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ impl Image {
         while !succeeds(Command::new("umount").arg(&self.at)) {
             wait("it cannot be unmounted");
         }
-        // A process of another test may have copied this mount with `unshare -m`. Until that process
+        // Another test's process may have copied this mount with `unshare -m`. Until that process
         // ends, the file system stays shut down, and a new mount would be the same file system.
         while self.has_loop_device() {
             wait("its loop device stays attached");

@@ -1,4 +1,4 @@
-//! A test's data directory, with a configuration of ring pools.
+//! A test's data directory, and a configuration with ring pools.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,12 +10,12 @@ use tempfile::TempDir;
 
 use super::server::ringwell;
 
-/// The management token of all tests. The configuration contains its SHA-256 hash.
+/// The management token for all tests. The configuration contains its SHA-256 hash.
 pub(crate) const TOKEN: &str = "a-token-of-the-tests-0123456789";
 pub(crate) const TOKEN_SHA256: &str =
     "af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952";
 
-/// A ring pool of a test.
+/// A test's ring pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     pub(crate) id: u64,

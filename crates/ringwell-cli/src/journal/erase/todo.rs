@@ -1,8 +1,8 @@
 //! `journal-erase.todo`: everything that one `ringwell journal erase` writes and removes.
 //!
 //! Invariant: the file is complete on disk, with its SHA-256 at the end, before a journal is
-//! changed. It is removed only after all of its work is done and flushed. It contains no parameters
-//! of visitors.
+//! changed. It is removed only after all of its work is done and flushed. It contains no visitor
+//! parameters.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -45,7 +45,7 @@ pub(super) enum State {
     Planned,
 }
 
-/// The file while it is written.
+/// The file while it is being written.
 pub(super) struct Todo {
     file: BufWriter<File>,
     path: PathBuf,
@@ -53,7 +53,7 @@ pub(super) struct Todo {
 }
 
 impl Todo {
-    /// Creates the file, and replaces one that is not complete.
+    /// Creates the file, and replaces an incomplete one.
     pub(super) fn create(data: &Path) -> anyhow::Result<Self> {
         let path = data.join(TODO);
         let mut options = OpenOptions::new();
@@ -123,8 +123,8 @@ fn is_complete(path: &Path) -> std::io::Result<bool> {
     Ok(stored == sum.hex().as_bytes())
 }
 
-/// Does the work of a complete file, and removes the file. Returns the count of allocations whose
-/// parameters were overwritten.
+/// Does the work listed in a complete file, and removes the file. Returns the count of allocations
+/// whose parameters were overwritten.
 ///
 /// # Errors
 /// If files cannot be read or written. The file then stays.
