@@ -1,4 +1,4 @@
-//! Holds this node's pools when they receive numbers from pools of other nodes.
+//! Holds this node's pools when they receive numbers from other nodes' pools.
 //!
 //! A node knows only the lockouts of its own shards. Before one of its pools receives numbers from
 //! outside the node's pools, the node asks every other node for the numbers' lockouts. It holds the
@@ -37,14 +37,14 @@ pub use crate::lists::LIST_SPREAD;
 /// A node that does not answer within this time counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The maximum number of number ranges in one request; such a request is about 100 KB long.
+/// The maximum count of number ranges in one request; such a request is about 100 KB long.
 const RANGES_MAX: usize = 2_000;
 
 /// The state of a pool's numbers on the other nodes.
 #[derive(Clone, Debug)]
 struct Elsewhere {
-    /// The time for which the pool must be held; `None` if a node has one of the pool's numbers in
-    /// a pool of its own, or is unreachable.
+    /// The length of the hold that the pool needs; `None` if a node has one of the pool's numbers
+    /// in a pool of its own, or is unreachable.
     left: Option<Millis>,
     /// The times of the allocations whose lockouts still run, as reported by other nodes.
     allocated_at: BTreeSet<Millis>,
@@ -119,8 +119,8 @@ async fn ask_others<P: Platform>(
         let wanted = Wanted { pools: pools[from..to].iter().map(words).collect() };
         let body = Bytes::from(serde_json::to_vec(&wanted).unwrap_or_default());
         let until = platform.moment() + PATIENCE;
-        // The queries run concurrently without tasks, because changes of pools run on threads that
-        // have no task executor.
+        // The queries run concurrently without tasks, because pool changes run on threads that have
+        // no task executor.
         let asked: Vec<_> = nodes.iter().map(|to| (*to, post(peers, *to, &body))).collect();
         for (other, answer) in asked {
             let answer = read(platform, answer, until).await;
@@ -165,7 +165,7 @@ async fn read<P: Platform>(platform: &P, answer: Answer, until: Moment) -> Optio
     serde_json::from_slice(&answer).ok()
 }
 
-/// Returns the numbers that are in no rotation of this node but are known to one of its shards,
+/// Returns the numbers that are not in rotation on this node but are recorded by one of its shards,
 /// each with the allocation whose lockout ends last.
 async fn known_here(
     node: &Node,
@@ -201,8 +201,8 @@ struct Rule {
 
 /// Holds these pools for as long as one of their listed numbers may be locked on another node. If
 /// this node's information about a number may be outdated, a hold is recorded even if it ends at
-/// once, because another node may have handed the number out. Returns the time until which pools are
-/// held, or `None` if no hold was recorded.
+/// once, because another node may have handed the number out. Returns the latest end of the holds,
+/// or `None` if no hold was recorded.
 async fn hold_pools<P: Platform>(
     platform: &P,
     node: &Node,
@@ -327,8 +327,9 @@ pub(crate) async fn hold_taken<P: Platform>(
     hold_pools(platform, node, peers, &pools, rule).await;
 }
 
-/// Returns the time until which numbers that enter a pool may still be locked by allocations that
-/// are missing from this node's data. Used if part of the data's history is missing at `now`.
+/// Returns the latest time at which a number that enters a pool may still be locked by an
+/// allocation missing from this node's data. Used if part of the data's history is missing at
+/// `now`.
 #[must_use]
 pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
     now + lifetimes.longest(now) + LIST_SPREAD
@@ -336,7 +337,7 @@ pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
 
 /// Runs at startup, before any number is handed out. Holds the pools of each bucket whose list of
 /// pools differs from the list last served from this data directory. Such pools may have received
-/// numbers from pools of other nodes. If nothing has been served from this data directory yet,
+/// numbers from other nodes' pools. If nothing has been served from this data directory yet,
 /// unreachable nodes cause no hold, because they may not have started yet. Then withholds overflow
 /// numbers.
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
@@ -372,9 +373,9 @@ async fn hold_on_all_shards(node: &Node, peers: &Peers) {
     }
 }
 
-/// Holds the pools of `shard` that have numbers in pools of other nodes' lists, and returns them. A
-/// node that does not answer causes no hold, except of the pools in `conflicting`, which had
-/// numbers in such pools before. After a suspension of the shard, `may_be_locked` is set: pools
+/// Holds and returns the pools of `shard` that share numbers with pools in other nodes' lists. A
+/// node that does not answer causes no hold, except on the pools in `conflicting`, which shared
+/// numbers with such pools before. After the shard was suspended, `may_be_locked` is set: pools
 /// with numbers that are locked on other nodes are then held too. `free` omits numbers that are
 /// locked here.
 pub(crate) async fn confirm<P: Platform>(
@@ -420,7 +421,7 @@ pub(crate) async fn confirm<P: Platform>(
     if held.max(unknown).is_some() {
         // A missing result is ignored: a shard that has ended hands out no numbers.
         let _ = ask(peers, shard, Step::HoldBuckets(node.bucket_holds())).await;
-        record(platform, node, &owners, "the times until which pools overflow").await;
+        record(platform, node, &owners, "the times when pools stop overflowing").await;
     }
     elsewhere
 }
@@ -454,11 +455,11 @@ pub(crate) async fn hold_stale<P: Platform>(
         return;
     }
     hold_on_all_shards(node, peers).await;
-    record(platform, node, &owners, "the times until which pools overflow").await;
+    record(platform, node, &owners, "the times when pools stop overflowing").await;
 }
 
-/// Runs before the list of pools changes. Holds the pools that receive numbers from pools of other
-/// nodes. [`note`] records these holds.
+/// Runs before the list of pools changes. Holds the pools that receive numbers from other nodes'
+/// pools. [`note`] records these holds.
 pub(crate) async fn hold<P: Platform>(
     platform: &P,
     node: &Node,
@@ -485,8 +486,8 @@ pub(crate) async fn hold<P: Platform>(
             pools = pools.len(),
             seconds = left.0.div_ceil(1_000),
             "some numbers that these ring pools received may be locked on another node, or another \
-             node does not answer: the pools hand out only overflow numbers until the lockouts \
-             must have ended"
+             node does not answer: the pools hand out only overflow numbers until all such \
+             lockouts have ended"
         );
     }
 }
@@ -497,7 +498,7 @@ fn changed(next: &Directory, found: &Arrivals) -> BTreeMap<u16, Option<u64>> {
 }
 
 /// Runs once all holds of the changed pools are durable, and before their numbers are handed out.
-/// Records the changed lists and the holds from [`hold`]. Had the lists been recorded earlier, a
+/// Records the changed lists and the holds from [`hold`]. If the lists were recorded earlier, a
 /// startup after a crash would not hold the pools.
 pub(crate) async fn note<P: Platform>(
     platform: &P,

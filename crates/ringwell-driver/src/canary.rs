@@ -43,16 +43,16 @@ bugs! {
     FlushAgain "flush-again";
     /// A journal is cut at its first bad frame, even if good frames follow.
     CutAtBadFrame "cut-at-bad-frame";
-    /// A damaged end of a journal is cut off, and no pool is held.
+    /// A journal's damaged end is cut off, and no pool is held.
     NoHoldAfterRot "no-hold-after-rot";
     /// A node starts without asking the other nodes whether they now own its buckets.
     OwnersNotAsked "owners-not-asked";
-    /// A hold for lost allocations lasts only as long as the present lifetimes, even if earlier
+    /// A hold for lost allocations lasts only as long as the current lifetimes, even if earlier
     /// lifetimes were longer.
     LifetimesNotKept "lifetimes-not-kept";
     /// With durability `os`, no pool is held after a power cut.
     PowerCutIgnored "power-cut-ignored";
-    /// A node that no longer keeps its journals in a shared log believes its copies of them.
+    /// A node that no longer keeps its journals in a shared log trusts its copies of them.
     LogCopyBelieved "log-copy-believed";
     /// With durability `os`, a node refuses to start if a power cut lost some groups but left later
     /// ones.
@@ -77,7 +77,7 @@ bugs! {
     SnapshotTooEarly "snapshot-too-early";
     /// A snapshot leaves out the numbers that a change of pools moved while the snapshot was taken.
     SnapshotMissesMoved "snapshot-misses-moved";
-    /// Old history is dropped without first copying the records that are still the newest of their
+    /// Old history is dropped without first copying the records that are still the newest for their
     /// numbers.
     NoCarry "no-carry";
     /// With durability `os`, old history is dropped while the copies of its records are only in the
@@ -98,7 +98,7 @@ bugs! {
     OwnerNotBelieved "owner-not-believed";
     /// A look-up ignores that a number was in doubt once the number has been handed out again.
     DoubtForgotten "doubt-forgotten";
-    /// A look-up believes that a number had no visitor, although a shard did not answer.
+    /// A look-up assumes that a number had no visitor, although a shard did not answer.
     AbsenceBelieved "absence-believed";
     /// A shard that has lost its state of a number does not report that it may have handed the
     /// number out.
@@ -154,8 +154,8 @@ bugs! {
     /// The state that is sent to another shard omits the numbers whose records are in the newest
     /// group.
     FactsMissGroup "facts-miss-group";
-    /// The next owner of a pool discards the records of which visitors got the pool's numbers, and
-    /// the answers to repeatable batches.
+    /// A pool's next owner discards the answers to repeatable batches, and the records that show
+    /// which visitors got the pool's numbers.
     AdoptForgets "adopt-forgets";
     /// A node accepts what other nodes report about its own buckets.
     HearsayBelieved "hearsay-believed";
@@ -167,18 +167,17 @@ bugs! {
     NotFifo "not-fifo" core;
     /// The numbers of a batch whose client disconnected stay locked.
     HoldUnanswered "hold-unanswered";
-    /// The last group that a snapshot claims to cover is the newest group at the time when the
-    /// snapshot begins.
+    /// The last group that a snapshot claims to cover is the one that is newest when the snapshot
+    /// begins.
     ThroughTooEarly "through-too-early";
     /// Once a segment has been dropped, the look-up of a group finds the group before it.
     GroupOffByOne "group-off-by-one";
-    /// The remaining time of a batch is read in a different unit from the one in which it was
-    /// written.
+    /// A batch's remaining time is written in one unit and read in another.
     DeadlineUnit "deadline-unit";
-    /// The numbers of an answer from a link are used, but are also given back to their owner as if
-    /// the answer were too late.
+    /// The numbers in an answer from a link are used, but are also returned to their owner as if
+    /// the answer had arrived too late.
     LinkAnswerTwice "link-answer-twice";
-    /// After a change of pools, only one of the shards uses the new directory.
+    /// After a pool change, only one of the shards uses the new directory.
     ChangeOneShard "change-one-shard";
     /// When a group is stored, the group after it counts as stored too.
     CommitTooFar "commit-too-far";
@@ -210,8 +209,8 @@ bugs! {
     /// When an allocation is undone, the one before it counts as the newest although a hold has
     /// made that doubtful (in ringwell-core).
     UndoneEndsDoubt "undone-ends-doubt" core;
-    /// An allocation is undone although its number has left the shard and come back since, so that
-    /// another shard still has the allocation (in ringwell-core).
+    /// An allocation is undone although another shard still has it, because its number has left the
+    /// shard and come back since (in ringwell-core).
     LeftUndone "left-undone" core;
     /// Look-ups accept the owner's newest allocation although the owner has received a report of a
     /// later one.
@@ -234,7 +233,7 @@ bugs! {
     AbortNotCompleted "abort-not-completed";
     /// Changed lists of pools are recorded before the holds of the changed pools are durable.
     ListsBeforeHolds "lists-before-holds";
-    /// A look-up asks a shard again for a record with which the shard has answered already.
+    /// A look-up asks a shard again for a record that the shard has already returned.
     RecordAskedAgain "record-asked-again";
     /// Buckets move although the list of their pools has changed since their next owner agreed.
     ListChangedUnseen "list-changed-unseen";
@@ -243,8 +242,8 @@ bugs! {
     StartingAnswers "starting-answers";
     /// Buckets return to the owner that gave them away, although their next owner has served them.
     BackWithoutState "back-without-state";
-    /// If buckets return to a node whose data is older than their departure, the node does not
-    /// adopt their state.
+    /// If buckets return to a node whose data is from before they left, the node does not adopt
+    /// their state.
     ReturnLate "return-late";
     /// While a node accepts buckets, a shard that already serves them still adopts their state when
     /// the giver sends it again.
@@ -322,7 +321,7 @@ bugs! {
     OneServerAsked "one-server-asked";
     /// Rows that are sent again, to another owner, lose their batch's idempotency key.
     RedirectForgetsRetry "redirect-forgets-retry";
-    /// A shard that was suspended hands out numbers again although they are now in pools of another
+    /// A shard that was suspended hands out numbers again although they are now in pools in another
     /// node's list.
     ConflictIgnored "conflict-ignored";
     /// A node that does not answer is assumed to have corrected its list of pools.
@@ -342,13 +341,13 @@ bugs! {
     NewerMapIgnored "newer-map-ignored";
     /// A running node does not ask the other nodes which version of the map they use.
     VersionUnasked "version-unasked";
-    /// A starting node does not tell the nodes of the previous cluster file about the newer one.
+    /// A starting node does not announce a newer cluster file to the nodes of the previous one.
     FormerUntold "former-untold";
     /// A node assumes that its shards belong to it in every version of the map.
     OwnShardsBelieved "own-shards-believed";
     /// A node does not record that a new version of the map drops shards with their history.
     DroppedForgotten "dropped-forgotten";
-    /// A node that knows of a newer version of the cluster file than its own still names visitors.
+    /// A node still names visitors after it has learned of a newer version of the cluster file.
     OlderFileNames "older-file-names";
     /// After a hold for numbers that arrived, a node does not ask whether other nodes still have
     /// them in their lists.

@@ -43,8 +43,7 @@ struct Prepared {
     overflow: Vec<(PromoNumber, PoolId)>,
     /// Numbers that cease to be overflow numbers.
     no_overflow: Vec<(PromoNumber, PoolId)>,
-    /// Only in a cluster: the numbers that move between pools of this node and pools of other
-    /// nodes.
+    /// Only in a cluster: the numbers that move between this node's pools and other nodes' pools.
     arrivals: Option<Arrivals>,
     lifetimes: ChangedLifetimes,
 }
@@ -60,7 +59,7 @@ struct ChangedLifetimes {
     shortened: Millis,
 }
 
-/// Brings all shards of this node from the present state of the directory to the state that `make`
+/// Moves all shards of this node from the current state of the directory to the state that `make`
 /// derives from it, and returns the new state.
 ///
 /// # Errors
@@ -109,8 +108,8 @@ fn prepare(
     Ok(Prepared { before, next, changes, overflow, no_overflow, arrivals, lifetimes })
 }
 
-/// Records the lifetimes before they change: after a loss of allocations, the next startup must
-/// hold pools for as long as a lockout that began before the change may run.
+/// Records the lifetimes before they change: if allocations are lost, the next startup must hold
+/// pools for as long as a lockout that began before the change may run.
 ///
 /// # Errors
 /// Returns [`ChangeError::Lifetimes`] if a lifetime becomes shorter and the lifetimes cannot be

@@ -44,8 +44,8 @@ impl Clock {
         }))
     }
 
-    /// Shard time. May go back by a millisecond while it approaches the wall clock; the time of an
-    /// engine never goes back.
+    /// Shard time. May go back by a millisecond while it approaches the wall clock; an engine's
+    /// time never goes back.
     #[must_use]
     pub fn now(&self, since_boot: Duration) -> Millis {
         let noted = self.noted();
@@ -55,8 +55,8 @@ impl Clock {
         noted.shard(millis(since_boot))
     }
 
-    /// Returns the current state of the clocks. Also adjusts shard time towards the wall clock if
-    /// an adjustment is due.
+    /// Returns the current state of the clocks. Also adjusts shard time toward the wall clock if an
+    /// adjustment is due.
     #[must_use]
     pub fn clocks(&self, since_boot: Duration, wall: Duration) -> Clocks {
         let before = self.noted();

@@ -1,4 +1,4 @@
-//! Finds the holder of a number from the answers of all shards.
+//! Finds a number's holder from the answers of all shards.
 //!
 //! A number may have moved between shards, and its history stays where it was written. So every
 //! shard is asked; [`crate::lookup`] implements a shard's part of the look-up. The result is the
@@ -187,7 +187,7 @@ impl LookUp<'_> {
     async fn made(&self, held: &[PastAllocation], made_at: Millis) -> Result<Made, HolderError> {
         let is_it = |held: &&PastAllocation| held.pool.is_some() && held.allocated_at == made_at;
         // The shard that made the allocation has usually answered with the record already. If it
-        // were asked again, its wall clock might have been set meanwhile.
+        // were asked again, its wall clock might have been set in the meantime.
         let found = held.iter().find(is_it).filter(|_| !planted(Bug::RecordsStayBehind));
         match found.filter(|_| !planted(Bug::RecordAskedAgain)) {
             Some(found) => Ok(Made { found: Some(found.clone()), ..Made::default() }),

@@ -1,10 +1,10 @@
-//! Changes of the list of pools that are applied except for overflow numbers that a visitor may
+//! Changes to the list of pools that are applied without the overflow numbers that a visitor may
 //! still hold.
 //!
-//! If the list of pools comes from a database, it must not be refused as a whole because of one
-//! overflow number: the database may have been restored from a copy that is older than the number's
-//! last allocations. Until no visitor can hold the number any more, its pools have no overflow
-//! number. Source: docs/spec/allocation.md, "Changes while the shard serves".
+//! A list of pools from a database must not be refused as a whole because of one overflow number.
+//! The database may have been restored from a copy that is older than the number's last
+//! allocations. Until no visitor can hold the number any more, its pools have no overflow number.
+//! Source: docs/spec/allocation.md, "Changes while the shard serves".
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::withheld::{Withheld, ends, latest, report, take_out};
 
-/// Like [`change::apply`](crate::change::apply), but the pools get an overflow number that a visitor
-/// may hold only after the visitor's lockout, by [`go_on`]. `make` gets a state in which all pools
-/// have their overflow numbers.
+/// Like [`change::apply`](crate::change::apply), but if a visitor may hold an overflow number,
+/// [`go_on`] adds it to its pools once the visitor's lockout has ended. `make` receives a state in
+/// which all pools have their overflow numbers.
 ///
 /// # Errors
 /// [`ChangeError`]
@@ -166,7 +166,7 @@ async fn locked(
 }
 
 /// If `number` is in rotation, returns the time until which it may be locked by an allocation that
-/// the shards of this node do not know.
+/// this node's shards have not recorded.
 fn in_rotation(
     node: &Node,
     before: &Directory,

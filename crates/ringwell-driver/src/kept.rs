@@ -83,8 +83,8 @@ pub(crate) async fn write_overflow<P: Platform>(
         tracing::warn!(
             %error,
             "the overflow numbers could not be recorded: if the directory's database is restored \
-             from an older copy and this server is restarted, a number that a visitor holds may be \
-             an overflow number"
+             from an older copy and this server is restarted, a number that a visitor holds may \
+             become an overflow number"
         );
     }
 }

@@ -1,7 +1,7 @@
 //! The code between the engine and the operating system. The server, the embedded engine and the
 //! simulator all run it.
 //!
-//! It reaches disk, network, time, randomness and tasks only through traits. It does not use
+//! It uses the disk, the network, time, randomness and tasks only through traits. It does not use
 //! tokio's runtime, sockets, files or clocks. Of tokio, it uses only the `sync` module, which needs
 //! nothing but wakers.
 

@@ -1,6 +1,5 @@
-//! The longest lifetime that a number can have, in shard time, so that it is as long as a lockout.
-//! It covers past lists of pools, because a lockout may last longer than the list under which it
-//! began.
+//! The longest lifetime that a number can have. Like a lockout, it is measured in shard time. It
+//! covers past lists of pools, because a lockout may outlast the list under which it began.
 //!
 //! One list may shorten a pool's lifetime or remove a number from a pool, and the next list may put
 //! the number into another pool. A hold for unknown allocations must last as long as the lifetime
@@ -40,8 +39,8 @@ impl Lifetimes {
         if self.until > now.0 { Millis(self.earlier) } else { Millis::ZERO }
     }
 
-    /// Whether holds that are based on these lifetimes last at least as long as holds that are
-    /// based on `other`, at `now` and at any later time.
+    /// Whether holds based on these lifetimes last at least as long as holds based on `other`, at
+    /// `now` and at any later time.
     #[must_use]
     pub fn covers(&self, other: Self, now: Millis) -> bool {
         self.current >= other.longest(now).0
@@ -100,7 +99,7 @@ pub fn longest_shortened(before: &Directory, next: &Directory) -> Millis {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
+    #![allow(clippy::unwrap_used, reason = "tests report failures by panicking")]
 
     use ringwell_config::demo_pools;
     use ringwell_core::{NumberRange, PoolId};

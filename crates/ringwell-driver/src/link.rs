@@ -74,7 +74,7 @@ pub fn to_others<P: Platform>(
     let way = |neighbour: Neighbour| {
         let (sender, queue) = mpsc::channel(QUEUE_MESSAGES_MAX);
         peers.add(neighbour.shard, sender);
-        // Each link has its own seed, so that the links of a node ping at different times.
+        // Each link has its own seed, so that a node's links ping at different times.
         let seed = u64::from(caller) << 16 | u64::from(neighbour.shard);
         let net = net(&neighbour);
         Way { link: Rc::new(Link::new(platform.clone(), node, net, neighbour, seed)), queue }
@@ -138,7 +138,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Returns the present time in the form that the window uses.
+    /// Returns the current time in the form that the window uses.
     fn now(&self) -> Duration {
         self.platform.moment().0
     }

@@ -141,7 +141,7 @@ impl Executor {
     }
 
     /// Advances the time to `now`, and wakes the tasks whose timers are due, in the order in which
-    /// they are due. Time never goes back: if `now` is earlier than the present time, the call
+    /// they are due. Time never goes back: if `now` is earlier than the current time, the call
     /// changes nothing.
     pub fn advance(&self, now: Moment) {
         self.0.now.set(self.0.now.get().max(now));

@@ -40,8 +40,7 @@ pub struct Rounds {
     snapshot_at: Millis,
     /// The length that the journal must reach before history is dropped.
     kept_bytes: u64,
-    /// The group of the last tick, and the time for which the shard must be quiet until the next
-    /// tick.
+    /// The group of the last tick, and the time that the shard must be quiet before the next tick.
     tick_group: u64,
     tick_after: Millis,
 }

@@ -61,7 +61,7 @@ impl Membership {
         others.filter_map(|(_, node)| node.shards.first().copied())
     }
 
-    /// Returns the cluster secret as the value of the header `Authorization`.
+    /// Returns the cluster secret as the value of the `Authorization` header.
     #[must_use]
     pub fn authorization(&self) -> Vec<u8> {
         [b"Bearer ", self.cluster.secret()].concat()

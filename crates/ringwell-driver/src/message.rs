@@ -38,15 +38,15 @@ pub struct PeerRow {
 /// The rows of one batch that one shard owns.
 #[derive(Debug)]
 pub struct PeerRows {
-    /// The text to which the rows' spans refer.
+    /// The text that the rows' spans refer to.
     pub text: Bytes,
     /// The rows.
     pub rows: Vec<PeerRow>,
     /// The batch's digest, if the batch is repeatable.
     pub retry: Option<[u8; 16]>,
-    /// The time after which no caller waits for the answer any more.
+    /// The time after which no caller is waiting for the answer.
     pub deadline: Moment,
-    /// The trace to which a request to another node belongs.
+    /// The trace that a request to another node belongs to.
     pub traced: Option<Traced>,
     /// Receives the answer.
     pub reply: oneshot::Sender<PeerAnswer>,
@@ -101,7 +101,7 @@ pub enum Message {
         /// Receives whether the number was locked.
         reply: oneshot::Sender<Result<bool, Refusal>>,
     },
-    /// Asks for the holder of a number.
+    /// Asks for a number's holder.
     Attribution {
         /// The number.
         number: PromoNumber,
@@ -121,14 +121,14 @@ pub enum Message {
         /// Receives the result once the state is durable.
         reply: oneshot::Sender<Result<(), String>>,
     },
-    /// Asks the node of another shard for the owners of all buckets.
+    /// Asks another shard's node for the owners of all buckets.
     LearnOwners {
         /// A shard of the other node.
         of: u16,
         /// Receives a value when the answer has been applied, or when there is no answer.
         reply: oneshot::Sender<()>,
     },
-    /// Sends a request over the link to the node of a shard.
+    /// Sends a request over the link to a shard's node.
     Post {
         /// The shard.
         to: u16,
@@ -197,7 +197,7 @@ pub enum Step {
     Use(Arc<Directory>),
 }
 
-/// The end of each present or past hold of a pool; the pool is `None` if the hold applies to all
+/// The end of each current or past hold of a pool; the pool is `None` if the hold applies to all
 /// pools.
 pub type Holds = Vec<(Option<PoolId>, Millis)>;
 

@@ -1,6 +1,6 @@
 //! Buckets that move between running shards, with their lockouts.
 //!
-//! The node of the present owner, called the giver, controls the move. It first records that it has
+//! The current owner's node, called the giver, controls the move. It first records that it has
 //! released the buckets, and stops serving them. Then it sends the state of the buckets' numbers to
 //! the next owner. Once that state is durable there, the giver hands the buckets over. Between the
 //! release and this handover, rows of these buckets overflow. An interrupted move continues where
@@ -19,7 +19,7 @@ mod take;
 mod versions;
 
 pub use self::error::MoveError;
-pub use self::former::tell_former;
+pub use self::former::announce_to_former;
 pub(crate) use self::former::wait_for_newer;
 pub use self::give::Given;
 pub use self::give::{abort, give, resume};

@@ -45,12 +45,11 @@ pub enum Phase {
 /// The facts found in the data directory at startup.
 #[derive(Debug, Default)]
 pub struct Begun {
-    /// The holds of buckets that arrived without the lockouts of their previous owner.
+    /// The holds of buckets that arrived without their previous owner's lockouts.
     pub holds: BucketHolds,
     /// The name of the data directory at startup; empty if no data is stored.
     pub identity: String,
-    /// Whether the data directory was new at startup, so that no allocation had been recorded in
-    /// it.
+    /// Whether the data directory was new at startup. If so, no allocation had been recorded in it.
     pub is_first: bool,
     /// The number of the next group of each shard's journal.
     pub journals: Vec<(u16, u64)>,
@@ -63,10 +62,10 @@ pub struct Begun {
     pub overflow_periods: OverflowPeriods,
     /// The overflow numbers that visitors may hold until the given times.
     pub withheld: Vec<(PromoNumber, Millis)>,
-    /// Whether this node withholds overflow numbers that visitors of other nodes may hold.
+    /// Whether this node withholds overflow numbers that other nodes' visitors may hold.
     pub withholds_others: bool,
-    /// The overflow numbers that were not overflow numbers in the list served last, so that
-    /// visitors of other nodes may hold them until the given times.
+    /// The overflow numbers that were not overflow numbers in the list served last, so other nodes'
+    /// visitors may hold them until the given times.
     pub doubted_overflow: Vec<(PromoNumber, Millis)>,
     /// The clock readings that are recorded in the journals of all shards.
     pub noted: Vec<Noted>,
@@ -112,8 +111,8 @@ pub struct Node {
     directory_seen_ms: AtomicU64,
     /// The owner of each bucket; `None` without a cluster.
     owners: RwLock<Option<Owners>>,
-    /// The holds of buckets that arrived without the lockouts of their previous owner. Holds are
-    /// added only while `changes` is locked.
+    /// The holds of buckets that arrived without their previous owner's lockouts. Holds are added
+    /// only while `changes` is locked.
     bucket_holds: RwLock<BucketHolds>,
     /// The periods for which answered allocations may be missing from the journals.
     gaps: RwLock<Gaps>,
@@ -150,8 +149,8 @@ pub struct Node {
     pub moves: tokio::sync::Mutex<()>,
     /// Requests to read the list of pools again from its source.
     pub rereads: Rereads,
-    /// Counts the changes of the list after which pools were held, because another node may have
-    /// handed out numbers that they received.
+    /// Counts the list changes after which pools were held because another node may have handed out
+    /// numbers that the pools received.
     pub(crate) held_changes: AtomicU64,
     /// Notified when there are released buckets that no node has accepted yet.
     pub is_leaving: Notify,
@@ -242,7 +241,7 @@ impl Node {
         *write(&self.directory) = next;
     }
 
-    /// Returns the holds of buckets that arrived without the lockouts of their previous owner.
+    /// Returns the holds of buckets that arrived without their previous owner's lockouts.
     #[must_use]
     pub fn bucket_holds(&self) -> BucketHolds {
         read(&self.bucket_holds).clone()
@@ -278,7 +277,7 @@ impl Node {
         }
     }
 
-    /// Returns the current time, to be recorded by the wall clock.
+    /// Returns the current time as a wall-clock time to be recorded.
     pub fn dated<P: Platform>(&self, platform: &P) -> Dated {
         let clocks = self.clocks(platform);
         let since_boot = reading(clocks.boot, platform.boot_time(), platform.wall()).since_boot;
@@ -319,7 +318,7 @@ impl Node {
         *write(&self.withheld) = withheld;
     }
 
-    /// Returns the present name of the data directory; empty if no data is stored.
+    /// Returns the current name of the data directory; empty if no data is stored.
     #[must_use]
     pub fn identity(&self) -> String {
         read(&self.identity).clone()

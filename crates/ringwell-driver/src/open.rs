@@ -3,10 +3,10 @@
 //! for writing.
 //!
 //! ```text
-//! read    each shard for itself; changes no file that counts
-//! agree   all shards of the process: lockouts, doubts, answers, and what time it is
+//! read    each shard separately; changes no file that matters
+//! agree   all shards of the process: lockouts, doubts, answers, and the time
 //! open    each shard: its journal for writing, and its engine
-//! hold    the buckets that came without the lockouts of the previous owner
+//! hold    the buckets that came without their previous owner's lockouts
 //! ```
 //!
 //! This module contains plain functions over the store. The server, the embedded engine and the
@@ -85,7 +85,7 @@ pub struct Start<'a, F> {
     pub noted_gaps: &'a Gaps,
     /// The shard time of the process that served these shards before, from its last heartbeat.
     pub last_owner: Option<&'a LastOwner>,
-    /// Only in a cluster: the shards of this node, and the version of the cluster file.
+    /// Only in a cluster: this node's shards, and the version of the cluster file.
     pub member: Option<(&'a [u16], u64)>,
     /// Whether an overflow number that a visitor holds is withheld from its pools until the lockout
     /// has ended. Otherwise, the node does not start.
@@ -112,8 +112,8 @@ pub struct Begun<F: Files> {
 }
 
 impl<F: Files> Begun<F> {
-    /// Records the facts that must be durable before the first answer: the boot, the name of the
-    /// data directory with its `journals`, and the periods for which answered allocations may be
+    /// Records the facts that must be durable before the first answer: the boot, the data
+    /// directory's name and its `journals`, and the periods for which answered allocations may be
     /// `missing`.
     fn note(
         &mut self,
@@ -302,7 +302,8 @@ pub fn begin<F: Files>(
     Ok(begun)
 }
 
-/// Returns [`dropped::buckets`]. In a shared log, shards are not lost with a machine.
+/// Returns [`dropped::buckets`]. If the journals are in a shared log, shards are not lost with a
+/// machine.
 fn dropped_buckets<F>(start: &Start<'_, F>, served: Option<&Owners>) -> Option<BTreeSet<u16>> {
     let (served, (own, _)) = served.zip(start.member).filter(|_| !start.has_log)?;
     dropped::buckets(served, start.directory.placement().shards(), own, start.on_disk)

@@ -52,7 +52,7 @@ pub trait Platform: Clone + fmt::Debug + 'static {
         None
     }
 
-    /// Returns the present time as a [`Moment`], the type of all deadlines.
+    /// Returns the current time as a [`Moment`], the type of all deadlines.
     fn moment(&self) -> Moment;
 
     /// Returns the time since the machine was booted, including any time during which it was
@@ -134,7 +134,7 @@ pub enum Path {
     Unanswered,
     /// A ping.
     Ping,
-    /// Asks for the holder of a number.
+    /// Asks for a number's holder.
     Attribution,
     /// Ends a lockout.
     Release,
@@ -208,7 +208,7 @@ impl Path {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traced(pub [u8; 24]);
 
-/// The smallest difference between the wall clocks of two machines for which times are converted.
+/// Times are converted between two machines if their wall clocks differ by at least this much.
 /// Synchronized clocks differ only by milliseconds.
 pub const CLOCK_DIFFERENCE_MIN_MS: u64 = 100;
 

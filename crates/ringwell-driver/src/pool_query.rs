@@ -16,7 +16,7 @@ pub type PoolSlot = (u32, PoolId);
 /// answer.
 #[derive(Debug)]
 pub enum PoolQuery {
-    /// Asks for the pool's present state. The shard reads every number of the pool.
+    /// Asks for the pool's current state. The shard reads every number of the pool.
     State {
         /// The pool.
         place: PoolSlot,
@@ -64,7 +64,7 @@ pub enum PoolQuery {
     },
 }
 
-/// The bounds between the counts in [`Rested::rested`], in lifetimes of the pool.
+/// The bounds between the counts in [`Rested::rested`], as multiples of the pool's lifetime.
 pub const REST_BOUNDS: [u64; 5] = [1, 2, 5, 10, 50];
 
 /// A pool's numbers, counted by the time since a visitor last held them. The longer numbers rest,
@@ -81,7 +81,7 @@ pub struct Rested {
     pub rested: [u32; REST_BOUNDS.len() + 1],
 }
 
-/// The present state of a pool in its shard.
+/// The current state of a pool in its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolState {
     /// The pool.
@@ -119,7 +119,7 @@ pub struct PoolAsked {
     /// The milliseconds by which keep-alives have lengthened lockouts, minus those by which
     /// releases have shortened lockouts. Not modulo 2^32.
     pub lengthened: i64,
-    /// Whether the pool is held, so that every row counts as one of `exhausted`.
+    /// Whether the pool is held. If so, every row is counted in `exhausted`.
     pub is_held: bool,
 }
 

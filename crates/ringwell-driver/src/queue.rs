@@ -1,7 +1,7 @@
 //! The queues to all shards.
 //!
 //! Each queue is bounded. If a shard's queue is full, rows for that shard overflow. Messages in the
-//! queue for a shard of another node are forwarded over a link. A thread without links sends its
+//! queue for another node's shard are forwarded over a link. A thread without links sends its
 //! requests to other nodes through a thread with links.
 
 use bytes::Bytes;
@@ -30,7 +30,7 @@ impl Peers {
         self.queues[place] = Some(queue);
     }
 
-    /// Makes the thread of `shard` forward requests to nodes to which this thread has no link.
+    /// Makes the thread of `shard` forward requests to nodes that this thread has no link to.
     #[must_use]
     pub fn forwarding(self, shard: u16) -> Self {
         Self { forwarder: Some(shard), ..self }
@@ -46,8 +46,8 @@ impl Peers {
         self.queue(shard).is_some_and(|queue| queue.try_send(message).is_ok())
     }
 
-    /// Sends a request to the node of `shard`. Returns `None` if there is no link to that node, or
-    /// if the queue is full. If the receiver reports an error, no answer will arrive.
+    /// Sends a request to `shard`'s node. Returns `None` if there is no link to that node, or if
+    /// the queue is full. If the receiver reports an error, no answer will arrive.
     pub fn post(
         &self,
         shard: u16,

@@ -173,7 +173,7 @@ pub fn plans<'a>(
     })
 }
 
-/// Prefetches the memory that the next allocation of a pool reads first, if the processor has an
+/// Prefetches the memory that a pool's next allocation reads first, if the processor has an
 /// instruction for it.
 #[inline]
 fn fetch_next(engine: &Engine, pool: u32) {
@@ -187,7 +187,7 @@ fn fetch_next(engine: &Engine, pool: u32) {
 /// Rows and their plans, in request order.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned<'a> {
-    /// The text to which the rows' spans refer.
+    /// The text that the rows' spans refer to.
     pub text: &'a [u8],
     /// The rows.
     pub rows: &'a [Row],
@@ -289,7 +289,7 @@ pub fn answer<'a>(
     (answer, Some(shortage))
 }
 
-/// Whether a pool has no numbers at all, so that waiting for one is pointless.
+/// Whether a pool has no numbers at all. If so, waiting for one is pointless.
 #[cold]
 fn is_empty(directory: &Directory, pool: PoolId) -> bool {
     directory.pool(pool).is_some_and(|pool| pool.numbers().is_empty())

@@ -46,7 +46,7 @@ const MEMORY_GROUP_BYTES: usize = 256 * 1024;
 pub trait PoolSource: fmt::Debug {
     /// Requests `pool`. The sender of the returned receiver is dropped once there is an answer. If
     /// the pool exists, it is in the directory by then. Returns `None` if no answer can be expected
-    /// at present.
+    /// now.
     fn ask(&self, pool: PoolId) -> Option<watch::Receiver<()>>;
 }
 
@@ -149,9 +149,9 @@ impl<P: Platform> Shard<P> {
         *self.directory.borrow_mut() = next;
     }
 
-    /// Asks the node of `shard` for the buckets' owners, because that shard refused a row as not
-    /// its own. The rate of these requests is limited, because that shard may simply not have
-    /// received its buckets yet.
+    /// Asks `shard`'s node for the buckets' owners, because that shard refused a row as not its
+    /// own. The rate of these requests is limited, because that shard may simply not have received
+    /// its buckets yet.
     pub(crate) async fn learn_owners(&self, shard: u16) {
         let now = self.platform.moment();
         let is_too_soon = self.learnt_at.get().is_some_and(|at| now.since(at) < LEARN_EVERY);

@@ -6,10 +6,9 @@
 //! every second ([`TURN`]), and may serve only within [`STILL_MAX`] of its last check. After that,
 //! its rows overflow until the list has been read again from its source and the other nodes have
 //! been asked about the numbers. If the source or a node does not answer within its time limit, the
-//! shard continues without that answer. When the shard starts, and after a change of the list that
-//! brought numbers from other nodes, the other nodes are also asked whether the numbers are in pools
-//! of their lists.
-//! Source: docs/spec/cluster.md, "A suspended node".
+//! shard continues without that answer. When the shard starts, and after a change to the list that
+//! brought numbers from other nodes, the other nodes are also asked whether the numbers are in
+//! pools in their lists. Source: docs/spec/cluster.md, "A suspended node".
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -36,16 +35,15 @@ const TURN: Duration = Duration::from_secs(1);
 /// The maximum number of promo numbers that are looked up before the next batch is served.
 const PIECE_NUMBERS: u32 = 1024;
 
-/// The time after a change of the list at which the other nodes are asked. All nodes should have
-/// read the new list by then, and the holds that the change has caused do not end before
-/// [`LIST_SPREAD`].
+/// The delay, after a change to the list, before the other nodes are asked. All nodes should have
+/// read the new list by then, and the holds caused by the change do not end before [`LIST_SPREAD`].
 const LISTS_READ: Millis = Millis(LIST_SPREAD.0 - 2_000);
 
 /// The time limit within which a source of pools must answer.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The pools of a shard that have numbers in common with pools of other nodes' lists. As long as
-/// there are such pools, one of the lists is outdated.
+/// A shard's pools that share numbers with pools in other nodes' lists. As long as there are such
+/// pools, one of the lists is outdated.
 #[derive(Debug)]
 struct Conflict {
     pools: BTreeSet<PoolId>,
@@ -53,8 +51,8 @@ struct Conflict {
     ask_at: Option<Millis>,
 }
 
-/// Confirms the shard's pools each time that the shard has been suspended, until the shard ends. If
-/// there are no other nodes, there is nothing to confirm.
+/// Confirms the shard's pools after each suspension, until the shard ends. If there are no other
+/// nodes, there is nothing to confirm.
 pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
     if shard.node.others().is_empty() || planted(Bug::StandstillIgnored) {
         return;
@@ -143,7 +141,7 @@ async fn ask_others<P: Platform>(
     if had.is_empty() && !has.is_empty() {
         tracing::error!(
             shard = shard.id,
-            "numbers of this shard's pools are in pools of another node's list: these pools hand \
+            "numbers in this shard's pools are in pools in another node's list: these pools hand \
              out only overflow numbers until the lists agree. If the list is in a file, copy the \
              newest one to all nodes, and send SIGHUP to each of them. If it is in a database, let \
              all nodes reach the same database"

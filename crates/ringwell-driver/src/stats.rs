@@ -255,9 +255,9 @@ pub struct ShardStats {
 /// The counts of a thread's link to a shard of another node.
 #[derive(Clone, Debug)]
 pub struct LinkStats {
-    /// The shard to which the link leads.
+    /// The shard that the link leads to.
     pub shard: u16,
-    /// The node of that shard.
+    /// That shard's node.
     pub node: String,
     /// The maximum number of sub-requests in progress.
     pub window: f64,
@@ -265,7 +265,7 @@ pub struct LinkStats {
     pub in_flight: u32,
     /// The number of sub-requests that wait because the window is full.
     pub waiting: u32,
-    /// Whether only pings are sent at present.
+    /// Whether only pings are sent now.
     pub is_shut: bool,
     /// The duration of the last ping.
     pub last_ping: Option<Duration>,
@@ -304,9 +304,9 @@ pub struct JournalStats {
     pub bytes: u64,
     /// The `JournalState` as a number.
     pub state: u64,
-    /// The seconds for which the journal has stored nothing; 0 if it stores groups.
+    /// The number of seconds that the journal has stored nothing; 0 if it stores groups.
     pub trouble_seconds: u64,
-    /// The seconds for which pools of the shard will still be held; 0 if none is held.
+    /// The number of seconds that pools of the shard will still be held; 0 if none is held.
     pub held_seconds: u64,
 }
 
@@ -367,7 +367,7 @@ impl Stats {
         self.overflow.each_ref().map(Counter::get)
     }
 
-    /// Returns the distribution of the times that batches took, in microseconds.
+    /// Returns the distribution of batch durations, in microseconds.
     #[must_use]
     pub fn latency(&self) -> Histogram<u64> {
         self.latency.borrow().clone()

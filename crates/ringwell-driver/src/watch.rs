@@ -38,7 +38,7 @@ pub struct Served<'a> {
     pub visitor: Option<VisitorId>,
     /// Whether the batch is repeatable.
     pub is_repeatable: bool,
-    /// The time after which no caller waits for the answer any more.
+    /// The time after which no caller is waiting for the answer.
     pub deadline: Moment,
     /// The shard time of the decision.
     pub at: Millis,

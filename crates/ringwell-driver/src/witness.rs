@@ -5,7 +5,7 @@
 //! its journal is consistent. Other nodes therefore store the name of each shard's data directory
 //! and the progress of its journal. A node asks them for these records before it hands out any
 //! number. If another node has recorded a different journal for a shard, or a longer one than this
-//! node has, the shard's buckets are held, as if a new map had assigned these buckets to the shard.
+//! node has, the shard's buckets are held, as if a new map had just assigned them to the shard.
 //! Source: docs/spec/cluster.md, "A lost disk".
 
 use std::collections::BTreeSet;
@@ -51,7 +51,7 @@ pub type JournalWord = (u16, String, u64);
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
-    /// The shards about whose journals the sender asks.
+    /// The shards whose journals the sender asks about.
     shards: Vec<u16>,
     /// The journals whose state is to be recorded.
     journals: Vec<JournalWord>,
@@ -139,7 +139,7 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     }
     if !node.answers_wait() {
         // There is no journal to compare, but other nodes may have lockouts of numbers that came
-        // from them.
+        // here from those nodes.
         arrivals::begin(platform, node, peers).await;
         return Vec::new();
     }
@@ -245,9 +245,9 @@ fn others(node: &Node) -> Vec<u16> {
     if node.answers_wait() { node.others() } else { Vec::new() }
 }
 
-/// Asks the node of shard `other` for its records of this node's journals. Returns the shards for
-/// which that node recorded a different journal than this startup found, or a longer one. Returns
-/// `None` if that node does not answer.
+/// Asks `other`'s node for its records of this node's journals. Returns the shards whose recorded
+/// journal differs from the one that this startup found, or is longer. Returns `None` if that node
+/// does not answer.
 async fn question<P: Platform>(
     platform: &P,
     node: &Node,
@@ -395,7 +395,7 @@ async fn say<P: Platform>(platform: &P, peers: &Peers, other: u16, tips: &[Journ
     post(platform, peers, other, &said).await.is_some()
 }
 
-/// Sends `said` to the node of `shard`, and returns the node's answer, if there is one.
+/// Sends `said` to `shard`'s node, and returns the node's answer, if there is one.
 async fn post<P: Platform>(
     platform: &P,
     peers: &Peers,

@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{Appended, Store};
 
-/// The pause before another attempt to store a group for which there was no space.
+/// The pause before another attempt to store a group that there was no space for.
 const RETRY: Duration = Duration::from_millis(250);
 
 /// Stores groups until the shard ends or its journal fails. While one group is being stored, the

@@ -500,7 +500,7 @@ fn shard_of(
 async fn begin_node(http: &Rc<HttpShard>, tasks: &mut JoinSet<()>) {
     let (node, peers) = (Arc::clone(&http.node), http.peers.clone());
     let net = |former: &_| link::to_former(&http.server, former);
-    moves::tell_former(&Tokio, &node, &peers, net).await;
+    moves::announce_to_former(&Tokio, &node, &peers, net).await;
     let away = witness::begin(&Tokio, &node, &peers).await;
     tasks.spawn_local(boxed(go_on(node, peers, away)));
     tasks.spawn_local(boxed(application::renew(Rc::clone(http))));

@@ -335,7 +335,7 @@ fn invalid_moves_are_refused_and_change_nothing() {
     }
     let wanted = [
         "409 bucket 600 belongs to shard 1 of node b: send the request to that node",
-        "409 the node of shard 1 does not accept the buckets: shard 1 of node b: the other node \
+        "409 shard 1's node does not accept the buckets: shard 1 of node b: the other node \
          answered: the two nodes have different lists of the pools in these buckets. Nothing has moved",
         "400 there is no shard 7 in the cluster",
         "400 buckets: must be numbers and ranges from 0 to 1023, as in 0-15,20",

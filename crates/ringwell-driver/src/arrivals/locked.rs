@@ -17,28 +17,28 @@ use crate::queue::Peers;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
-    /// For each pool, its ranges; a range is its first number and the count of its numbers.
+    /// For each pool, its ranges, each given as its first number and its length.
     pub pools: Vec<Vec<(u64, u32)>>,
 }
 
 /// The answer to [`Wanted`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Locked {
-    /// One entry per pool, in the order of the query. An entry is the time in milliseconds for
-    /// which one of the pool's numbers may still be locked, or `None` if one of these numbers is in
-    /// a pool of the answering node.
+    /// One entry per pool, in the order of the query. An entry is the time, in milliseconds, that
+    /// one of the pool's numbers may still be locked, or `None` if one of these numbers is in one
+    /// of the answering node's pools.
     pub pools: Vec<Option<u64>>,
-    /// The milliseconds for which lockouts that began under earlier lists of pools may still run.
-    /// Nodes of older releases omit this field.
+    /// The time, in milliseconds, that lockouts from earlier lists of pools may still run. Older
+    /// releases omit this field.
     #[serde(default)]
     pub earlier: u64,
     /// For each pool, the time of the allocation with the longest remaining lockout, by the clock
-    /// of the shard that made it; 0 if there is none. Nodes of older releases omit this field.
+    /// of the shard that made it; 0 if there is none. Older releases omit this field.
     #[serde(default)]
     pub allocated_at: Vec<u64>,
     /// For each queried pool, the pools that share a number with it and are in transit to or from
-    /// the answering node. The numbers of a pool in transit are in no rotation until its next owner
-    /// takes it over. Empty if there are no such pools; nodes of older releases omit this field.
+    /// the answering node. The numbers of a pool in transit are not in rotation until its next
+    /// owner takes it over. Empty if there are no such pools; older releases omit this field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moving: Vec<Vec<u64>>,
 }

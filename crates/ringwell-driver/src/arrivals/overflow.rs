@@ -1,7 +1,7 @@
-//! Withholds overflow numbers that visitors of other nodes may hold.
+//! Withholds overflow numbers that other nodes' visitors may hold.
 //!
 //! The list of pools may have gone back to an older state, in which a number that another node has
-//! handed out is an overflow number again. If this node was stopped meanwhile, it knows nothing of
+//! handed out is an overflow number again. If this node was stopped meanwhile, it has no record of
 //! the number's time in rotation. Source: docs/spec/allocation.md, "Changes while the shard
 //! serves".
 
@@ -35,13 +35,13 @@ pub(crate) async fn withhold_overflow<P: Platform>(
     if let Err(error) = withhold(platform, node, peers, nodes).await {
         tracing::error!(
             %error,
-            "overflow numbers that visitors of other nodes may hold could not be withheld"
+            "overflow numbers that other nodes' visitors may hold could not be withheld"
         );
     }
 }
 
 /// Returns those of `numbers` that another node has in rotation or locked, each with the time until
-/// which a visitor may hold it. Nodes that do not answer are left out, because a change of the list
+/// which a visitor may hold it. Nodes that do not answer are left out, because a change to the list
 /// must not wait for a node that is down.
 ///
 /// # Errors

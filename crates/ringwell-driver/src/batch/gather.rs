@@ -48,7 +48,7 @@ pub struct Terms {
     pub retry: Option<[u8; 16]>,
     /// The deadline; rows that miss it overflow.
     pub deadline: Moment,
-    /// The trace to which requests to other nodes belong.
+    /// The trace that requests to other nodes belong to.
     pub traced: Option<Traced>,
 }
 
@@ -77,8 +77,8 @@ impl<P: Platform> InFlight<P> {
             let shards = shard.directory().shards();
             job.ask_others(&shard.peers, shard.id, shards, terms);
         }
-        // Set before any number is handed out. If serving fails, this is the allocation time with
-        // which the numbers are released.
+        // Set before any number is handed out. If serving fails, the numbers are released with this
+        // allocation time.
         self.now = shard.now();
         let now = self.now;
         self.job().serve_own(&mut shard.engine.borrow_mut(), shard.id, now, terms);

@@ -11,10 +11,10 @@ pub(super) struct Facts {
     pub(super) held: Vec<PastAllocation>,
     /// The newest allocation of all, if the owner's answer shows which one it is.
     pub(super) present: Option<PastAllocation>,
-    /// The times of the allocations of which some answer is sure: see [`is_sure`].
+    /// The times of the allocations that a sure answer reports: see [`is_sure`].
     sure: Vec<Millis>,
     pub(super) later: Vec<Later>,
-    /// The times at which shards handed the number out next.
+    /// The times at which shards next handed the number out.
     pub(super) nexts: Vec<Millis>,
     pub(super) gaps: Vec<Gap>,
     /// Whether an unreachable shard may have handed the number out.
@@ -23,7 +23,7 @@ pub(super) struct Facts {
     lost: Option<Millis>,
 }
 
-/// Allocations that a shard may have made but of which it no longer has records.
+/// Allocations that a shard may have made but no longer has records of.
 pub(super) struct Gap {
     pub(super) missing: Missing,
     /// The time of the newest allocation that the shard has recorded, according to the shard that
@@ -90,7 +90,7 @@ impl Facts {
     }
 
     /// Returns the gaps of shards that did not answer, and of those that may have handed the number
-    /// out in a period until [`Self::lost`]. There are none if an answer is sure of `held`.
+    /// out in a period until [`Self::lost`]. There are none if a sure answer reports `held`.
     pub(super) fn unsure(&self, held: Option<&PastAllocation>, at: Millis) -> Vec<Gap> {
         let is_believed = match held {
             Some(held) => self.sure.contains(&held.allocated_at),
@@ -173,8 +173,8 @@ fn newest_of_owner<'a>(
     }
 }
 
-/// Returns the end of the newest period in which a shard may have handed the number out although it
-/// does not know the number now, because it has lost data.
+/// Returns the end of the newest period in which a shard may have handed the number out, although
+/// it has no record of the number now because it has lost data.
 fn lost_elsewhere(answers: &[(u16, Past)]) -> Option<Millis> {
     let complete = answers.iter().filter(|(_, past)| past.missing.is_none());
     complete.filter_map(|(_, past)| past.lost_until).max()

@@ -12,8 +12,8 @@ const HELD: PastAllocation = PastAllocation {
     keep_alives: None,
 };
 
-/// Another shard received the allocation of 10 s while its clock was 2 s ahead.
-/// A shard that received a number dates the allocation by the number's arrival.
+/// Another shard received the allocation made at 10 s while its clock was 2 s ahead. A shard that
+/// received a number dates the allocation by the number's arrival.
 #[test]
 fn the_order_of_the_shards_answers_does_not_matter() {
     let held = |pool, at, wall| PastAllocation {

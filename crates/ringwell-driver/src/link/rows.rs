@@ -42,7 +42,7 @@ const _: () = {
     );
 };
 
-/// The time for which the management API waits for another node.
+/// The time that the management API waits for another node.
 const MANAGEMENT_MAX: Duration = Duration::from_secs(5);
 
 type Answered = Result<Bytes, Trouble>;
@@ -97,9 +97,9 @@ impl<P: Platform> Link<P> {
             Box::pin(link.net.call_traced(Path::Rows, body, rows.traced));
         let (answer, was_told_slow) = self.wait(&mut call, begun, limit).await;
         let took = self.platform.moment().since(begun);
-        // A result is void if it shows nothing about the speed of the other node. This is the case
-        // if a timer woke this thread late, after the answer had arrived. It is also the case if
-        // the batch's deadline left less time than the limit for slow answers.
+        // A result is void if it shows nothing about the other node's speed. This is the case if a
+        // timer woke this thread late, after the answer had arrived. It is also the case if the
+        // batch's deadline left less time than the limit for slow answers.
         let is_void = match answer {
             Some(Ok(_)) => !was_told_slow && took > self.pacing.slow,
             Some(Err(_)) => false,
@@ -174,7 +174,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Releases the numbers of an answer that arrives too late, because no client sees them.
+    /// Releases the numbers in an answer that arrives too late. No client sees them.
     async fn give_back_late(&self, call: Pin<Box<dyn Future<Output = Answered>>>, wanted: usize) {
         let Some(Ok(bytes)) = self.platform.within(LATE_ANSWER_MAX, call).await else { return };
         if let Ok(answer) = translate::answer(&bytes, wanted) {
@@ -212,8 +212,8 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Asks the shard for the holder of a number. The times in the request and in the answer are by
-    /// this node's wall clock, even if the other node's clock differs.
+    /// Asks the shard for a number's holder. The times in the request and in the answer follow this
+    /// node's wall clock, even if the other node's clock differs.
     pub(super) async fn attribution(
         &self,
         (number, at): (PromoNumber, Asked),
@@ -228,9 +228,9 @@ impl<P: Platform> Link<P> {
         };
         let (before, offset) = (ahead_ms(), self.wall_offset_ms());
         let past = ask(before).await;
-        // The answer shows the present difference. If the other node's clock has been set since the
-        // last answer, the wrong time was requested. Setting this node's clock does not change the
-        // meaning of `at`.
+        // The answer shows the current difference between the clocks. If the other node's clock has
+        // been set since the last answer, the wrong time was requested. Setting this node's clock
+        // does not change the meaning of `at`.
         let now = ahead_ms() + (self.wall_offset_ms() - offset);
         if now.abs_diff(before) < CLOCK_DIFFERENCE_MIN_MS { past } else { ask(now).await }
     }

@@ -108,13 +108,13 @@ impl AttributionJson {
 pub(super) fn dated_there(at: Moment, ahead_ms: i64) -> Moment {
     match at {
         Moment::Wall(Millis(at)) => Moment::Wall(Millis(at.saturating_add_signed(ahead_ms))),
-        // The shard that made an allocation is asked for it by its own time.
+        // The allocation is identified by the shard time of the shard that made it.
         Moment::Shard(_) => at,
     }
 }
 
-/// Converts the wall-clock times of an answer from the clock of a node that is ahead by `ahead_ms`
-/// to this node's clock. The times in shard time identify allocations, and stay as they are.
+/// Converts an answer's wall-clock times from the clock of a node that is ahead by `ahead_ms` to
+/// this node's clock. The times in shard time identify allocations, and stay as they are.
 pub(super) fn dated_here(past: Past, ahead_ms: i64) -> Past {
     let here = |Millis(at): Millis| Millis(at.saturating_add_signed(ahead_ms.saturating_neg()));
     let held = past.held.map(|held| PastAllocation {
@@ -402,7 +402,7 @@ impl From<HeldJson> for PastAllocation {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
+    #![allow(clippy::unwrap_used, reason = "tests report failures by panicking")]
 
     use super::*;
 

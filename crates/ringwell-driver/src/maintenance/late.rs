@@ -2,7 +2,7 @@
 
 use ringwell_journal::{Chunk, SnapshotHeader, SnapshotReader, SnapshotWriter};
 
-/// Returns the entries of a snapshot under another header.
+/// Returns a snapshot's entries with a different header.
 pub(super) fn headed(bytes: &[u8], header: &SnapshotHeader, through: u64) -> Vec<u8> {
     let mut rest = bytes;
     let source = |out: &mut [u8]| {

@@ -3,7 +3,7 @@
 use crate::change::ChangeError;
 use crate::store::FileError;
 
-/// The reason why buckets do not move, or have not arrived yet.
+/// The reason why buckets cannot move, or have not arrived yet.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the error texts explain the variants")]
 pub enum MoveError {
@@ -23,10 +23,10 @@ pub enum MoveError {
         "bucket {bucket} belongs to shard {shard} of node {node}: send the request to that node"
     )]
     Elsewhere { bucket: u16, shard: u16, node: String },
-    #[error("the node of shard {shard} does not accept the buckets: {reason}. Nothing has moved")]
+    #[error("shard {shard}'s node does not accept the buckets: {reason}. Nothing has moved")]
     NotTaken { shard: u16, reason: String },
     #[error(
-        "the buckets are released, but the node of shard {shard} has not accepted them yet: \
+        "the buckets are released, but shard {shard}'s node has not accepted them yet: \
             {reason}. Until that node accepts the buckets, their pools answer with overflow \
             numbers. The move is retried until it succeeds, even after a restart"
     )]
@@ -39,6 +39,6 @@ pub enum MoveError {
     Busy(String),
     #[error("no buckets of this node are in transit")]
     NothingLeaves,
-    #[error("the buckets were not taken back from the node of shard {shard}: {reason}")]
+    #[error("the buckets were not taken back from shard {shard}'s node: {reason}")]
     NotTakenBack { shard: u16, reason: String },
 }

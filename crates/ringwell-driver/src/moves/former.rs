@@ -35,11 +35,11 @@ const FORMER_MAX: usize = 64;
 /// A node of the previous cluster file, and the connection to its former address.
 type Former<P> = (KnownNode, <P as Platform>::Net);
 
-/// Announces this node's cluster file to each node of the previous one that the new one omits or
-/// that has another address there. `net` creates a connection. If a node does not answer, the
-/// attempt is repeated for as long as this node runs, because the node may be started at any time.
-/// Runs before this node serves.
-pub async fn tell_former<P: Platform>(
+/// Announces this node's cluster file to each node in the previous file that the new file omits or
+/// lists at another address. `net` creates a connection. If a node does not answer, the attempt is
+/// repeated for as long as this node runs, because the node may be started at any time. Runs before
+/// this node serves.
+pub async fn announce_to_former<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
     peers: &Peers,
@@ -94,10 +94,10 @@ async fn go_on<P: Platform>(
 }
 
 /// Waits until another node answers or announces a newer cluster file, but at most for
-/// [`ANNOUNCED_WITHIN`]. Runs at the startup of a node whose cluster file may be outdated, if no other
+/// [`ANNOUNCED_WITHIN`]. Runs at startup if this node's cluster file may be outdated and no other
 /// node in the file answers: a node with a newer file may run at an address that only that file
-/// contains. Such a node reaches this one by [`tell_former`]. Returns one shard of each node that
-/// did not answer.
+/// contains. Such a node contacts this one with [`announce_to_former`]. Returns one shard of each
+/// node that did not answer.
 pub(crate) async fn wait_for_newer<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -159,8 +159,8 @@ async fn announce<P: Platform>(
     None
 }
 
-/// Returns the owners without the former shards of `known` that belong to another node now: that
-/// node would consider them its own.
+/// Returns the owners without the former shards of `known` that belong to another node now: `known`
+/// would consider them its own.
 fn owners_for(node: &Node, known: &KnownNode) -> Option<Owners> {
     let cluster = node.membership.as_ref()?.cluster();
     let now = cluster.node(&known.name).map(|(_, node)| &*node.shards).unwrap_or_default();

@@ -111,7 +111,7 @@ pub async fn give<P: Platform>(
 }
 
 /// Records the move, and makes the old owner stop serving the buckets. If they move to another
-/// node, their pools must still have the given digest, to which that node has agreed.
+/// node, their pools must still have the given digest, which that node has agreed to.
 async fn give_up<P: Platform>(
     platform: &P,
     node: &Node,
@@ -254,8 +254,8 @@ async fn deliver<P: Platform>(
 ) -> Result<usize, String> {
     let owners = node.owners().ok_or("this server is not a node of a cluster")?;
     let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
-    // Skips buckets that the taker accepted and has since moved to another shard. The taker's
-    // answer to this node was lost.
+    // Skips buckets that the taker has accepted and since moved to another shard. This happens if
+    // the taker's answer to this node was lost.
     let buckets = leaving.buckets.iter().filter_map(owner);
     let buckets: Vec<_> = buckets.filter(|(_, owner)| owner.shard == leaving.to).collect();
     let still: Vec<u16> = buckets.iter().map(|(bucket, _)| *bucket).collect();
@@ -317,7 +317,7 @@ fn at_once(node: &Node, said: Option<usize>) -> usize {
     said.unwrap_or_else(|| frame_bytes_max(node))
 }
 
-/// Makes the next owner adopt the entries of `all`, in pieces that are small enough for it.
+/// Makes the next owner adopt the entries of `all`, in pieces small enough for it.
 async fn post_pieces<T>(
     peers: &Peers,
     to: u16,
@@ -409,7 +409,7 @@ async fn delivered<P: Platform>(platform: &P, node: &Node) -> Result<(), String>
     write_served(platform, node, &owners, Vec::new()).await.map_err(|error| error.to_string())
 }
 
-/// Posts a request to the node of `shard`.
+/// Posts a request to `shard`'s node.
 async fn post(
     peers: &Peers,
     shard: u16,

@@ -2,7 +2,7 @@
 //! buckets, and when a node starts.
 //!
 //! A node whose data is from before a move would serve buckets that it has since given away. Every
-//! node therefore asks the other nodes for the present owners before it serves. If a node learns
+//! node therefore asks the other nodes for the current owners before it serves. If a node learns
 //! only later that buckets have moved away, it stops serving them. The owners of these buckets then
 //! hold their pools long enough for all lockouts that began on the outdated node to end. Source:
 //! docs/spec/cluster.md, "Data from before a move".
@@ -79,8 +79,8 @@ async fn ask_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) ->
     away
 }
 
-/// Exchanges copies of the owners with the node of `shard`, and returns whether this node learnt
-/// anything new. Returns `None` if the other node does not answer.
+/// Exchanges copies of the owners with `shard`'s node, and returns whether any received entry was
+/// new. Returns `None` if the other node does not answer.
 pub async fn learn_from<P: Platform>(
     platform: &P,
     node: &Arc<Node>,

@@ -1,9 +1,8 @@
 //! Detects that another node uses a newer version of the cluster file.
 //!
 //! A node that starts with a newer file announces it to the nodes in that file. A node that the
-//! file omits, or to which it gives another address, must find out by itself. So every node asks
-//! the others for the version that they use. Source: docs/spec/cluster.md, "A newer version of the
-//! map".
+//! file omits or lists at another address must find out by itself. So every node asks the others
+//! for the version that they use. Source: docs/spec/cluster.md, "A newer version of the map".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +38,8 @@ async fn watch_one<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers, o
         if version.is_some_and(|version| version <= learnt) {
             continue;
         }
-        // A node that does not answer may have lost this shard in the newer version.
+        // In the newer version of the map, a node that does not answer may no longer have this
+        // shard.
         let is_answered = learn_from(platform, node, peers, other).await.is_some();
         learnt = version.filter(|_| is_answered).unwrap_or(learnt);
     }

@@ -76,7 +76,7 @@ pub struct Take {
 }
 
 /// A held bucket in a request: its index, the time since it arrived without lockouts (0 if it
-/// arrived with them), and the remaining time for which all its pools are held.
+/// arrived with them), and the remaining time of the hold on all its pools.
 pub type HoldWord = (u16, u64, u64);
 
 /// A copy of the owners, exchanged for another node's copy.
@@ -106,9 +106,9 @@ pub fn number_word(retired: &Retired) -> NumberWord {
 /// The maximum rounding error: times are sent in whole milliseconds, rounded down.
 const ROUNDING: Millis = Millis(1);
 
-/// Converts the end of a lockout or hold from another node's time, which is now `there`, to the
-/// time of this shard, which is now `here`. The remaining time stays the same. Rounding only ever
-/// adds time.
+/// Converts the end of a lockout or hold from another node's time, which is now `there`, to this
+/// shard's time, which is now `here`. The remaining time stays the same. Rounding only ever adds
+/// time.
 #[must_use]
 pub fn in_time_of(until: Millis, here: Millis, there: Millis) -> Millis {
     if planted(Bug::ForeignClock) {
@@ -133,14 +133,14 @@ pub fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     Some(Retired { slot, local_at: here, pool: PoolId(pool), visitor })
 }
 
-/// Converts a hold to the form that is sent between nodes; `at` is the present time of this node.
+/// Converts a hold to the form that is sent between nodes; `at` is this node's current time.
 #[must_use]
 pub fn hold_word(bucket: u16, hold: BucketHold, at: Millis) -> HoldWord {
     let since = if hold.since > Millis::ZERO { at.since(hold.since).0.max(1) } else { 0 };
     (bucket, since, hold.until.since(at).0)
 }
 
-/// Converts a received hold to the time of this node. Rounding only ever adds time.
+/// Converts a received hold to this node's time. Rounding only ever adds time.
 #[must_use]
 pub fn read_hold(word: HoldWord, here: Millis) -> (u16, BucketHold) {
     let (bucket, since, left) = word;
@@ -159,8 +159,8 @@ pub fn answer_word(entry: &AnswerEntry) -> AnswerWord {
     (entry.row.batch, entry.row.row, entry.at.0, number)
 }
 
-/// Converts an answer from another node's time, which is now `there`, to the time of this shard.
-/// The answer's age stays the same. Returns `None` if the number is invalid.
+/// Converts an answer from another node's time, which is now `there`, to this shard's time. The
+/// answer's age stays the same. Returns `None` if the number is invalid.
 #[must_use]
 pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<AnswerEntry> {
     let (batch, row, at, number) = *word;
@@ -175,7 +175,7 @@ pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<Ans
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
+    #![allow(clippy::unwrap_used, reason = "tests report failures by panicking")]
 
     use super::*;
 

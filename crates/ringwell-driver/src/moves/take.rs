@@ -172,7 +172,7 @@ pub async fn take<P: Platform>(
     to_its_end(platform, work).await.ok_or("the node is stopping")?
 }
 
-/// Applies the giver's holds of whole buckets. These holds also cover pools that are added later.
+/// Applies the giver's holds on whole buckets. These holds also cover pools that are added later.
 async fn hold_buckets(node: &Node, peers: &Peers, take: &Take) -> Result<(), String> {
     let Some((_, first)) = take.buckets.first().filter(|_| !take.holds.is_empty()) else {
         return Ok(());
@@ -202,7 +202,7 @@ async fn take_now<P: Platform>(
     let (_one, mut owners) = owners_to_change(node, take).await?;
     node.check_newest(owners.version())?;
     if let Some((bucket, _)) = take.buckets.iter().find(|(_, owner)| !node.is_own(owner.shard)) {
-        return Err(format!("bucket {bucket} is meant for a shard of another node"));
+        return Err(format!("bucket {bucket} is meant for another node's shard"));
     }
     let mut taken = 0;
     for (bucket, owner) in &take.buckets {
@@ -320,7 +320,7 @@ async fn change_owners<P: Platform>(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
+    #![allow(clippy::unwrap_used, reason = "tests report failures by panicking")]
 
     use ringwell_config::demo_pools;
     use ringwell_core::{Position, VisitorId};

@@ -14,8 +14,8 @@ use crate::queue::Peers;
 /// The time limit for the answer to a ping.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns the shards of this node that belong to the node of `other` in the newer version of the
-/// map that this node has `received` from there. There are none if the version is not newer.
+/// Returns the shards of this node that belong to `other`'s node in a newer version of the map,
+/// which this node has `received` from there. There are none if the version is not newer.
 pub(super) async fn shards_elsewhere<P: Platform>(
     platform: &P,
     node: &Node,
@@ -36,8 +36,8 @@ pub(super) async fn shards_elsewhere<P: Platform>(
     elsewhere
 }
 
-/// Sends a ping for `shard` to the node of `to`. Returns the version of that node's map, or `None`
-/// if the node does not serve this shard or does not answer.
+/// Sends a ping for `shard` to the node of shard `to`. Returns the version of that node's map, or
+/// `None` if the node does not serve this shard or does not answer.
 pub(super) async fn ping<P: Platform>(
     platform: &P,
     peers: &Peers,

@@ -1,4 +1,4 @@
-//! Buckets about whose moves this node and other nodes disagree.
+//! Buckets whose moves this node and other nodes have recorded differently.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -54,8 +54,8 @@ impl Node {
         write(&self.returned).extend(buckets);
     }
 
-    /// Records the version of the map that another node uses. Returns whether no newer or equal
-    /// version was known.
+    /// Records the version of the map that another node uses. Returns whether this version is newer
+    /// than all versions reported before.
     pub fn note_version(&self, version: u64) -> bool {
         self.newest_version.fetch_max(version, Ordering::Relaxed) < version
     }
@@ -85,7 +85,7 @@ impl Node {
     }
 
     /// Adds buckets that belong to this node only according to other nodes. Returns whether any of
-    /// them was not known before.
+    /// them is new.
     pub fn add_claimed(&self, buckets: &[u16]) -> bool {
         let mut claimed = write(&self.claimed);
         let before = claimed.len();

@@ -43,7 +43,7 @@ impl Node {
         }
     }
 
-    /// Returns the journals that store nothing at present, with their states and the reasons.
+    /// Returns the journals that store nothing now, with their states and the reasons.
     pub fn troubles(&self) -> impl Iterator<Item = (u16, JournalState, Trouble)> {
         let states = self.shards.iter().map(|state| (state, state.journal()));
         let troubled = states.filter(|(_, journal)| *journal != JournalState::Writing);

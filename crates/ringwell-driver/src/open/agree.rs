@@ -43,8 +43,8 @@ pub fn agree<F: Files>(
     let recorded: Vec<Recorded> =
         reads.iter().map(Read::recorded).map(believed).chain(heard).collect();
     let clocks = if planted(Bug::WallAtStart) {
-        // With this bug, the time that the process was away is computed from the wall clock even
-        // though the machine was not rebooted.
+        // With this bug, the process's downtime is computed from the wall clock even though the
+        // machine was not rebooted.
         let resumed = Reading { boot: u64::MAX, ..*reading }.resume(&recorded);
         Clocks { boot: reading.boot, ..resumed }
     } else {

@@ -176,7 +176,7 @@ pub(super) fn changes_max() -> u32 {
     if planted(Bug::FewLeaders) { 1 } else { LEADERS }
 }
 
-/// Makes another server lead, because `error` occurred with the present leader.
+/// Makes another server lead, because `error` occurred with the current leader.
 pub(super) async fn change_leader<P: Platform>(platform: &P, log: &impl Log, error: &FollowError) {
     tracing::error!(
         %error,

@@ -1,12 +1,12 @@
-//! Whether the files in a data directory are those that this process may serve, and what a process
-//! that does not read them must leave behind.
+//! Checks whether this process may serve a data directory, and marks the journals in it that the
+//! process does not read.
 
 use std::path::{Path, PathBuf};
 
 use super::read::{Read, found_journals};
 use crate::store::{FileError, Files, Identity, ServedMap, Settings, mark_restored};
 
-/// A data directory of a cluster's node was to be served without the cluster file.
+/// A data directory that belongs to a node of a cluster was to be served without the cluster file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} shows that this data directory belongs to a node of a cluster. Without the cluster file, \
@@ -21,7 +21,8 @@ pub struct OfCluster {
 }
 
 /// Returns an error if `data` belongs to a node of a cluster. Other nodes may then have handed out
-/// numbers of any pool, and may still do so. Such data must not be served without the cluster file.
+/// numbers from any pool, and may still do so. Such data must not be served without the cluster
+/// file.
 ///
 /// # Errors
 /// [`FileError`]

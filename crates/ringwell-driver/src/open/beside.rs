@@ -18,8 +18,8 @@ pub struct Beside<'a> {
     pub believed: Believed,
     /// Whether the log was created to replace one that was lost.
     pub is_replacement: bool,
-    /// The place after the last message at the time when the log was found. If the log ends earlier
-    /// than this, it has replaced the log that was found.
+    /// The place after the log's last message when the log was found. If the log ends earlier than
+    /// this, it has replaced the log that was found.
     pub end: u64,
     /// The end of the log as reported by other processes.
     pub reached: LogEnd,

@@ -1,8 +1,8 @@
-//! Overflow numbers that visitors of other nodes may hold, because the list of pools has changed
-//! while this node was stopped.
+//! Overflow numbers that other nodes' visitors may hold, because the list of pools changed while
+//! this node was stopped.
 //!
-//! The database may have been restored from a copy from before such a number was handed out on
-//! another node. `arrivals/overflow.rs` then asks the other nodes.
+//! The database may have been restored from a copy that was made before another node handed such a
+//! number out. `arrivals/overflow.rs` then asks the other nodes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,8 +16,8 @@ use crate::node::Begun;
 use crate::store::{FileError, Files, ServedOverflow, overflow_numbers};
 
 /// Finds the overflow numbers that were not overflow numbers in the list that was served last from
-/// this data directory. Records the present overflow numbers. If the clock has leapt forward by
-/// `ahead`, the times until which numbers were withheld are lengthened by the same time.
+/// this data directory. Records the current overflow numbers. If the clock has jumped forward by
+/// `ahead`, numbers are withheld for that much longer.
 ///
 /// # Errors
 /// [`FileError`]
@@ -52,8 +52,8 @@ pub(super) fn find<F: Files>(
         tracing::warn!(
             %error,
             "the overflow numbers could not be recorded: if the directory's database is restored \
-             from an older copy and this server is restarted, a number that a visitor holds may be \
-             an overflow number"
+             from an older copy and this server is restarted, a number that a visitor holds may \
+             become an overflow number"
         );
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! Shards whose history is lost to the cluster, because the cluster file no longer contains them or
 //! gives them to a node without their journals.
 //!
-//! Look-ups query the shards in the cluster file. A shard that is in the file but does not answer
-//! prevents wrong answers, because it may have made any allocation. A shard that is not in the file
+//! Look-ups query the shards in the cluster file. If a shard in the file does not answer, a look-up
+//! takes into account that this shard may have made any allocation. A shard that is not in the file
 //! must be replaced by a record of what it may have done. Source: docs/spec/journal.md, "History".
 
 use std::collections::BTreeSet;

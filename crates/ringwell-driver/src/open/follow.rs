@@ -44,7 +44,7 @@ const MANY: u64 = 64;
 pub struct Followed<F: Files> {
     /// The state of the shard as read, including everything in the log.
     pub read: Read<F>,
-    /// The identity with which this process writes.
+    /// The identity that this process writes with.
     pub author: Author,
     /// The part of the log that is missing from the copy.
     pub prefix: Prefix,
@@ -69,7 +69,7 @@ pub fn placement_name(placement: &Placement) -> String {
 /// with a snapshot that is stored beside the log.
 ///
 /// If the copy or a snapshot has groups that the log has lost, the shard continues at the end of
-/// the log, but its history counts as in doubt: it must not hand out numbers for the duration of
+/// the log, but its history counts as in doubt. It must not hand out numbers for the duration of
 /// one lockout. A copy with such groups is set aside.
 ///
 /// # Errors
@@ -298,7 +298,7 @@ impl<F: Files> Following<F> {
             if message_number(&message).is_none_or(|number| number < n) {
                 continue;
             }
-            // Another server may have this message intact.
+            // Another server may have an intact copy of this message.
             let Ok(group) = self.next_group(n, &message) else { return Ok(()) };
             self.group(group)?;
         }
@@ -394,7 +394,7 @@ impl<F: Files> Following<F> {
             writer.append(&Record::Tick { at: self.tip.last_at });
             let not_taken =
                 |reason: &str| FollowError::NotTaken { shard, reason: reason.to_owned() };
-            let is_empty = "internal error: the message of the take-over is empty";
+            let is_empty = "internal error: the take-over message is empty";
             let group = writer.seal(Vec::new()).ok_or_else(|| not_taken(is_empty))?;
             let message = encode_message(&self.author, &group).into();
             let before = Before::OfAnother;

@@ -64,7 +64,7 @@ pub enum FollowError {
         "message {n} of the log of shard {shard} belongs to another journal of this shard: it was \
          copied from another stream, and nothing after it can be used. Restore the stream from a \
          backup, or stop all Ringwell servers for the longest lifetime, then start them with \
-         another `stream`, to which only Ringwell may publish"
+         another `stream` that only Ringwell may publish to"
     )]
     Foreign {
         /// The shard.
@@ -100,19 +100,19 @@ fn remedy(fault: MessageFault) -> &'static str {
         MessageFault::Foreign => {
             "If a newer version has served this shard, start the newer version. If another program \
              has written the message, nothing after it can be used: stop all Ringwell servers \
-             for the longest lifetime, then start them with another `stream`, to which only \
-             Ringwell may publish"
+             for the longest lifetime, then start them with another `stream` that only \
+             Ringwell may publish to"
         }
         MessageFault::Damaged => {
-            "No server of the stream has the message intact: restore the stream from a backup, or \
-             stop all Ringwell servers for the longest lifetime, then start them with another \
-             `stream`"
+            "No server of the stream has an intact copy of the message: restore the stream from a \
+             backup, or stop all Ringwell servers for the longest lifetime, then start them with \
+             another `stream`"
         }
     }
 }
 
 impl FollowError {
-    /// Whether another server may have the message intact.
+    /// Whether another server may have an intact copy of the message.
     pub(super) fn may_be_of_one_server(&self) -> bool {
         matches!(self, Self::Hole { .. } | Self::Message { fault: MessageFault::Damaged, .. })
     }

@@ -1,5 +1,5 @@
-//! Buckets that arrived without the lockouts of their previous owner. Their pools hand out no
-//! number for a lifetime.
+//! Buckets that arrived without their previous owner's lockouts. Their pools hand out no number for
+//! a lifetime.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -60,12 +60,12 @@ pub(super) struct New {
     pub(super) at_least: Millis,
 }
 
-/// Returns the holds at a startup at `now`: those from the last run with this data directory,
-/// whether or not they have ended, and those of the buckets that are `new` here.
+/// Returns the holds for a startup at `now`. These are the holds from the last run with this data
+/// directory, whether or not they have ended, and the holds of the buckets that are `new` here.
 ///
-/// If the clock has leapt forward by `ahead`, the earlier holds are lengthened by the same time.
+/// If the clock has jumped forward by `ahead`, the earlier holds are lengthened by the same amount.
 /// The lengthened holds are written to disk before a snapshot records the time of this startup.
-/// Once that time is recorded, a later startup cannot detect the leap.
+/// Once that time is recorded, a later startup cannot detect the jump.
 ///
 /// # Errors
 /// [`FileError`]
@@ -94,9 +94,9 @@ pub(super) fn known_holds(
     Ok(holds)
 }
 
-/// Holds the pools in buckets that came without the lockouts of the previous node, so that they
-/// hand out no number for a lifetime. Includes expired holds; see `Facts::settle_apart`. Returns
-/// how many pools of `shard` are held at `now`.
+/// Holds the pools in buckets that came without the previous node's lockouts, so that they hand out
+/// no number for a lifetime. Includes expired holds; see `Facts::settle_apart`. Returns how many
+/// pools of `shard` are held at `now`.
 pub fn hold_buckets(
     engine: &mut Engine,
     shard: u16,

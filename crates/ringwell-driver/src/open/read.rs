@@ -31,7 +31,7 @@ pub struct Believed {
 }
 
 impl Believed {
-    /// Returns the configured limits, for the machine's present boot.
+    /// Returns the configured limits, for the machine's current boot.
     #[must_use]
     pub fn of(config: &Config, boot: u64) -> Self {
         let skew = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
@@ -60,7 +60,7 @@ pub struct Read<F: Files> {
     pub is_in_doubt: bool,
     /// Whether the state was read from a snapshot.
     pub has_snapshot: bool,
-    /// Set if the first groups of a log are missing: nothing is known of the time before this
+    /// Set if the first groups of a log are missing: nothing is known about the time before this
     /// wall-clock time.
     pub unknown_before: Option<Dated>,
 }
@@ -362,7 +362,7 @@ pub fn replaced_journal(files: &impl Files, data: &Path) -> Result<Option<u16>, 
     Ok(other_journal(files, data, None, &found)?.map(|other| other.shard))
 }
 
-/// Returns the journals in `data`, by the heads of their segments.
+/// Returns the journals in `data`, identified by the heads of their segments.
 pub(super) fn found_journals(
     files: &impl Files,
     data: &Path,

@@ -1,6 +1,5 @@
-//! Times by the wall clock that are dated like records: if the wall clock turns out to have been
-//! wrong, they are corrected together with the allocations. Source: docs/spec/journal.md,
-//! "History".
+//! Wall-clock times that are dated like records: if the wall clock turns out to have been wrong,
+//! they are corrected together with the allocations. Source: docs/spec/journal.md, "History".
 
 use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Noted, shifted, wall_less_shard};
@@ -8,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::canary::{Bug, planted};
 
-/// A time by the wall clock, in milliseconds since 1970.
+/// A wall-clock time, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub struct Dated {
-    /// The time by the wall clock as it was set when the time was recorded.
+    /// The wall-clock time, by the setting of the wall clock when the time was recorded.
     pub(super) recorded: Millis,
-    /// The shard time, and the clocks from which the time by the wall clock was computed. `None` if
-    /// they are unknown or belong to another node.
+    /// The shard time, and the clocks from which the wall-clock time was computed. `None` if they
+    /// are unknown or belong to another node.
     pub(super) noted: Option<Noted>,
 }
 
@@ -38,15 +37,15 @@ struct StoredNoted {
 }
 
 impl Dated {
-    /// Returns the shard time `at`, which `clocks` show or which was recorded with them.
+    /// Creates the time for `at`, a shard time that `clocks` show or that was recorded with them.
     #[must_use]
     pub fn new(at: Millis, clocks: Option<Clocks>) -> Self {
         let recorded = clocks.map_or(at, |clocks| clocks.wall(at));
         Self { recorded, noted: clocks.map(|clocks| Noted { at, clocks }) }
     }
 
-    /// Returns the time by the wall clock, as it is set now or was last set in the boot in which
-    /// the time was recorded.
+    /// Returns the wall-clock time, by the clock's current setting or by its last setting in the
+    /// boot in which the time was recorded.
     #[must_use]
     pub fn wall(&self, dating: Dating<'_>) -> Millis {
         let Some(own) = self.noted.filter(|_| !planted(Bug::GapsNotDated)) else {
@@ -56,8 +55,8 @@ impl Dated {
         shifted(own.at, wall_less_shard(Some(own.clocks), Some(dating.now), noted))
     }
 
-    /// Records the last setting of the wall clock, because the clocks in `dating` are dropped with
-    /// old history. Returns whether this changed anything.
+    /// Records the wall clock's last setting, because the clocks in `dating` are dropped with old
+    /// history. Returns whether this changed anything.
     pub(super) fn settle(&mut self, dating: Dating<'_>) -> bool {
         let Some(Noted { at, clocks }) = &mut self.noted else { return false };
         let here = dating.noted.iter().filter(|it| it.clocks.boot == clocks.boot && it.at >= *at);

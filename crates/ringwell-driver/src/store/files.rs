@@ -107,7 +107,7 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether a file with this name exists.
     fn exists(&self, path: &Path) -> bool;
 
-    /// Returns an id of the present mount of the file system that contains `path`. The id changes
+    /// Returns an id of the current mount of the file system that contains `path`. The id changes
     /// when the file system is unmounted and mounted again, even within one boot. All bind mounts
     /// of the file system have the same id. Returns `None` if the operating system does not report
     /// an id.
@@ -177,7 +177,7 @@ impl FileError {
         self.has_no_room
     }
 
-    /// Adds to the message a further failure that this error has caused.
+    /// Adds a further failure, caused by this error, to the message.
     pub(crate) fn and(self, consequence: &str) -> Self {
         let source = io::Error::new(self.source.kind(), format!("{}; {consequence}", self.source));
         Self { source, ..self }

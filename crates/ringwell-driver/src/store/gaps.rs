@@ -23,8 +23,9 @@ const FILE: &str = "gaps.json";
 /// The maximum number of gaps that are kept. If there are more, the two oldest gaps are merged.
 const GAPS_MAX: usize = 100;
 
-/// The time for which an allocation may be undone because its answer reached no client. Its number
-/// then goes to the next visitor, although the record of the allocation shows a running lockout.
+/// The time within which an allocation may be undone because its answer reached no client. Its
+/// number then goes to the next visitor, although the record of the allocation shows a running
+/// lockout.
 pub(crate) const UNDONE_MAX: Millis = Millis(2 * 60 * 1000);
 
 /// A gap.
@@ -37,9 +38,8 @@ pub struct Gap {
     /// concerns all buckets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     buckets: Option<BTreeSet<u16>>,
-    /// Whether the missing allocations were made by shards that are gone. The allocations of the
-    /// shards that are still there are not missing, and neither are the records by which these
-    /// shards undid allocations.
+    /// Whether the missing allocations were made by shards that are gone. The remaining shards'
+    /// allocations are not missing, and neither are these shards' records of undone allocations.
     #[serde(default, skip_serializing_if = "is_false")]
     is_of_others: bool,
 }
@@ -60,7 +60,7 @@ impl Gap {
         of(self) == of(other) && self.buckets == other.buckets
     }
 
-    /// Returns the gap by the wall clock.
+    /// Returns the gap in wall-clock time.
     fn span(&self, dating: Dating<'_>) -> Span<'_> {
         let (from, to) = (self.from.wall(dating).0, self.to.wall(dating).0);
         let is_inverted = to < from && !planted(Bug::GapsNotDated);
@@ -70,7 +70,7 @@ impl Gap {
     }
 }
 
-/// A gap by the wall clock, in milliseconds since 1970.
+/// A gap in wall-clock time, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 struct Span<'a> {
     from: u64,
@@ -141,7 +141,7 @@ impl Gaps {
                 all.extend(more);
                 all
             });
-            // A wrong clock may have determined the order of the recorded times.
+            // The recorded times may be in the wrong order, because a clock may have been wrong.
             let order = |one: &Dated, other: &Dated| match (one.noted, other.noted) {
                 (Some(one), Some(other)) => one.at.cmp(&other.at),
                 _ => one.recorded.cmp(&other.recorded),
@@ -156,8 +156,8 @@ impl Gaps {
         assert!(self.0.len() <= GAPS_MAX, "too many gaps");
     }
 
-    /// Adds the gaps from another list for the same journals. Where both lists have a gap, the
-    /// clocks in the `other` list count.
+    /// Adds the gaps from another list for the same journals. If both lists have a gap, the clocks
+    /// in the `other` list count.
     pub fn merge(&mut self, other: &Self) {
         for gap in &other.0 {
             match self.0.iter_mut().find(|known| known.is_same(gap)) {
@@ -211,7 +211,7 @@ impl Gaps {
         gaps
     }
 
-    /// Returns the gaps of these buckets by the wall clock, for their next owner.
+    /// Returns these buckets' gaps in wall-clock time, for the buckets' next owner.
     #[must_use]
     pub fn of(&self, buckets: &[u16], dating: Dating<'_>) -> Vec<Gap> {
         let wanted: BTreeSet<u16> = buckets.iter().copied().collect();
@@ -239,7 +239,7 @@ impl Gaps {
     /// number's pool, if the number is in a pool. Gaps that concern all buckets concern the number
     /// only if `is_here` is set, which means that this shard owns the number or has handed it out.
     /// Otherwise, the result contains only the end of the gap: this shard may have handed the
-    /// number out without knowing the number now.
+    /// number out, although it has no record of it now.
     #[must_use]
     pub fn judge(
         &self,

@@ -54,7 +54,7 @@ impl<F: Files> Journal<F> {
     }
 
     /// Returns the journal's name and the number of the startup that began its newest segment. If
-    /// the disk was full at this startup, that is the previous startup.
+    /// the disk was full at this startup, returns the previous startup's number instead.
     #[must_use]
     pub(crate) fn written(&self) -> WrittenJournal {
         let newest = self.shared.index().segments.back().map(|info| info.header.start());

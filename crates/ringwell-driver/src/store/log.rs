@@ -58,7 +58,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// The pause before the next attempt to store a group in the mirror, if the mirror was full.
 const MIRROR_RETRY: Duration = Duration::from_millis(250);
 
-/// The time for which snapshots count as readable after they were read back. Snapshots are large: a
+/// The time that snapshots count as readable after they were read back. Snapshots are large: a
 /// shard with a million numbers has two of 54 MiB each.
 const READ_BACK_FOR: Duration = Duration::from_mins(1);
 
@@ -318,8 +318,8 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
     }
 }
 
-/// Appends the message of a group to a log and determines the result, however long this takes. If
-/// the previous group is old, its message is read first.
+/// Appends a group's message to a log and determines the result, however long this takes. If the
+/// previous group is old, its message is read first.
 pub(crate) async fn append<P: Platform>(
     platform: &P,
     log: &impl Log,

@@ -6,16 +6,16 @@
 //!
 //! ```text
 //! DATA/LOCK                                 held by the one process that serves
-//! DATA/site-secret                          signs what pages keep of their visitors
-//! DATA/cluster-map.json                     buckets served here, of a node of a cluster
+//! DATA/site-secret                          signs the visitors' ids and leases that pages store
+//! DATA/cluster-map.json                     only on a cluster's node: the buckets served here
 //! DATA/identity.json                        the name of this data directory
-//! DATA/peers.json                           what was seen of other nodes' journals
+//! DATA/peers.json                           the records of other nodes' journals
 //! DATA/lifetimes.json                       the longest lifetimes of the lists of pools
-//! DATA/overflow-numbers.json                the overflow numbers served, of a node of a cluster
-//! DATA/gaps.json                            when answered allocations may be missing
+//! DATA/overflow-numbers.json                only on a cluster's node: the overflow numbers served
+//! DATA/gaps.json                            periods for which answered allocations may be missing
 //! DATA/RESTORED                             this is a copy: the next start holds all pools
-//! DATA/.restoring                           a restore is not complete: no server starts
-//! DATA/unflushed.json                       the boot and mount in which answers did not wait
+//! DATA/.restoring                           a restore is incomplete: no server starts
+//! DATA/unflushed.json                       the boot and mount of unflushed answers
 //! DATA/journal/<shard>/<segment:016>.rpj    segments; fixed size, used again under a new name
 //! DATA/journal/<shard>/<k:016>.spare        zero-filled or dropped segments that wait for use
 //! DATA/journal/<shard>/<frame:020>.rps      snapshots; the name is the first frame to replay

@@ -2,7 +2,7 @@
 //!
 //! Many visitors see an overflow number, so a call to it cannot be attributed to a visitor who
 //! received the number before it became an overflow number. The directory of pools contains only
-//! the present overflow numbers.
+//! the current overflow numbers.
 
 use std::io;
 use std::path::Path;

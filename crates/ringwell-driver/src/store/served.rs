@@ -36,7 +36,7 @@ pub struct ServedMap {
     /// Released buckets that no node has accepted yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaving: Vec<Leaving>,
-    /// The holds of buckets that arrived without the lockouts of their previous owner.
+    /// The holds of buckets that arrived without their previous owner's lockouts.
     #[serde(default, skip_serializing_if = "BucketHolds::is_empty")]
     pub holds: BucketHolds,
     /// Buckets that were served although they already belonged to another node, unless that node

@@ -32,7 +32,7 @@ pub struct Stats {
     pub segment_bytes: u64,
     /// Whether the disk is full and a group is waiting for space.
     pub full: bool,
-    /// Whether a write or flush has failed, so that nothing more is stored.
+    /// Whether a write or flush has failed. If so, nothing more is stored.
     pub failed: bool,
 }
 

@@ -108,7 +108,7 @@ pub(super) fn failed(files: &impl Files, settings: &Settings, error: FileError) 
     ))
 }
 
-/// Records the present boot and mount. Runs before any answer is sent from `data`. A record of lost
+/// Records the current boot and mount. Runs before any answer is sent from `data`. A record of lost
 /// groups is kept until the hold that it causes is stored; see [`settle_unflushed`].
 ///
 /// # Errors

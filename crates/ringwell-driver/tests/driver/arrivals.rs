@@ -1,4 +1,4 @@
-//! Numbers that enter pools of one node although another node may have handed them out.
+//! Numbers that enter one node's pools although another node may have handed them out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -357,7 +357,7 @@ fn a_list_that_was_served_before_the_start_holds_its_pools_like_any_other() {
     }
 }
 
-/// While a machine was asleep, its node's numbers may have moved to pools of other nodes.
+/// While a machine was asleep, its node's numbers may have moved to other nodes' pools.
 #[test]
 fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
     for (suspended, other, wanted) in [

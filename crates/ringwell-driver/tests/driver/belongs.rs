@@ -1,5 +1,5 @@
-//! Startups with data of a cluster's node but without its cluster file, startups in memory beside
-//! journals, and journals that a data directory did not write.
+//! Startups with the data of a cluster's node but without its cluster file, startups in memory
+//! beside journals, and journals that a data directory did not write.
 
 use std::collections::BTreeSet;
 
@@ -93,7 +93,7 @@ pub(crate) fn copies_of_a_shared_log_may_lack_answers_if_they_are_used_without_i
 fn a_start_in_memory_is_refused_if_the_journals_cannot_be_marked() {
     let mut data = Data::new(Durability::Disk);
     serve(&data, 1);
-    // A link to a directory that is missing: the file does not exist, and cannot be created.
+    // A link to a missing directory: the file does not exist, and cannot be created.
     let mark = data.settings.data.join("RESTORED");
     std::os::unix::fs::symlink("missing/file", mark).unwrap();
     data.settings.durability = Durability::Memory;
@@ -118,7 +118,7 @@ fn journals_of_other_installations_are_noticed_but_not_those_of_former_shards() 
     }
 }
 
-/// If the last owner of a bucket is gone together with its journal, look-ups of its time must not
+/// If the last owner of a bucket is gone together with its journal, look-ups for that time must not
 /// say that no one had a number.
 #[test]
 fn the_history_of_shards_that_are_gone_is_missing() {

@@ -57,8 +57,8 @@ pub(crate) fn a_number_of_a_pool_in_transit_is_not_free_for_another_pool() {
     });
 }
 
-/// The bucket was on another node, so another visitor may have got the number, no matter how long
-/// its lockout here lasts.
+/// The bucket was on another node, so another visitor may have received the number, no matter how
+/// long its lockout here lasts.
 #[test]
 pub(crate) fn a_lockout_that_outlasts_the_hold_of_its_bucket_is_in_doubt() {
     let platform = Virtual::default();

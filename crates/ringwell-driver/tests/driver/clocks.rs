@@ -95,8 +95,8 @@ async fn pass(platform: &Virtual, minutes: u64) {
     platform.sleep_until(platform.moment() + Duration::from_mins(minutes)).await;
 }
 
-/// Creates nodes whose pools have one number each. The wall clock of node a is right if it is ahead
-/// by an hour; it is ahead by `ahead`.
+/// Creates nodes whose pools have one number each. Node a's wall clock is ahead by `ahead`, and is
+/// right if that is one hour.
 fn pair_with_wrong_clock(platform: &Virtual, ahead: Duration) -> Pair {
     let pools = demo_pools(40, 1, pair::LIFETIME).unwrap();
     let pair = Pair::with(platform, pools, |_| Facts::default());
@@ -110,7 +110,7 @@ async fn ask(side: &Side, number: ringwell_core::PromoNumber, at: u64) -> Past {
 
 const RIGHT: Duration = Duration::from_hours(1);
 
-/// Another node knows more of the journal than the journal contains.
+/// Another node has recorded a longer journal than node a has.
 #[test]
 fn the_gap_that_another_node_knows_of_is_known_after_the_wall_clock_is_corrected() {
     for ahead in [Duration::ZERO, RIGHT, 2 * RIGHT] {

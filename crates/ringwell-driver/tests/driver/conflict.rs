@@ -36,8 +36,8 @@ async fn hands_out_nothing(pair: &Pair, pool: PoolId) {
     }
 }
 
-/// Suspends node a while one of its numbers moves, and checks that `links` between the nodes, which
-/// begin once node a has detected that its list is outdated, do not end the hold.
+/// Suspends node a while one of its numbers moves. Once node a has detected that its list is
+/// outdated, the links between the nodes become `links`. Checks that this does not end the hold.
 fn resumes_with_an_old_list(links: Links) {
     let platform = Virtual::default();
     let pair = Pair::new(&platform);

@@ -138,8 +138,8 @@ fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
     });
 }
 
-/// The wall clock of node a is ahead. According to the clocks, its allocations are therefore newer
-/// than those of node b, which owns the numbers since.
+/// Node a's wall clock is ahead. According to the clocks, its allocations are therefore newer than
+/// those of node b, which has taken the numbers over since.
 #[test]
 pub(crate) fn the_owner_knows_the_newest_visitor_even_if_a_clock_is_wrong() {
     let platform = Virtual::default();
@@ -167,9 +167,9 @@ pub(crate) fn the_owner_knows_the_newest_visitor_even_if_a_clock_is_wrong() {
     });
 }
 
-/// The wall clock of node b is ahead, so its allocations seem newer than the later ones of node a.
-/// Afterwards the numbers move to another shard of node b, which has handed none of them out, but
-/// knows that the allocations of node a are the newest.
+/// Node b's wall clock is ahead, so its allocations seem newer than node a's later ones. Afterwards
+/// the numbers move to another shard of node b, which has handed none of them out, but knows that
+/// node a's allocations are the newest.
 #[test]
 pub(crate) fn an_owner_without_allocations_knows_the_newest_visitor_before_the_numbers_arrived() {
     let platform = Virtual::default();
@@ -206,8 +206,8 @@ pub(crate) fn an_owner_without_allocations_knows_the_newest_visitor_before_the_n
     });
 }
 
-/// Node b took the buckets of node a and then lost its data. The numbers that it handed out are
-/// unknown, and according to its new data, it does not own the buckets.
+/// Node b took node a's buckets and then lost its data. The numbers that it handed out are unknown,
+/// and according to its new data, it does not own the buckets.
 #[test]
 pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
     let platform = Virtual::default();
@@ -218,7 +218,7 @@ pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
         let owners = || moves::copy_owners(&moved.a.node, Vec::new()).unwrap();
         let (a, b) = (&pair.a, &pair.b);
         let number = *hand_out(a, 0, 1).values().next().unwrap();
-        // The lockout is over, so another visitor may have got the number from node b.
+        // The lockout is over, so another visitor may have received the number from node b.
         let began = Millis(wall(&platform) + 120_000);
         pass(&platform, 5).await;
         let mut gaps = Gaps::default();
@@ -237,8 +237,8 @@ pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
     });
 }
 
-/// Node b took the buckets of node a, and then lost its data. It may have ended the lockout on
-/// request and handed the number out again, although node a knows only of the lockout.
+/// Node b took node a's buckets, and then lost its data. It may have ended the lockout on request
+/// and handed the number out again, although node a knows only of the lockout.
 #[test]
 fn a_lockout_that_the_owner_may_have_ended_names_no_visitor() {
     let platform = Virtual::default();
@@ -269,7 +269,7 @@ fn a_lockout_that_the_owner_may_have_ended_names_no_visitor() {
     });
 }
 
-/// The clock of a node may be set between two questions about one allocation.
+/// A node's clock may be set between two queries about one allocation.
 #[test]
 pub(crate) fn a_node_that_has_answered_with_the_record_is_not_asked_for_it_again() {
     let platform = Virtual::default();
@@ -330,7 +330,7 @@ pub(crate) fn a_visitor_whose_allocation_was_in_doubt_when_its_pool_moved_hides_
 }
 
 /// Node b has taken a number over in doubt: it does not have the record of the number's newest
-/// allocation, and other nodes may know later ones.
+/// allocation, and other nodes may have recorded later ones.
 #[test]
 pub(crate) fn an_allocation_without_its_record_may_not_be_the_newest() {
     let platform = Virtual::default();
@@ -391,8 +391,8 @@ pub(crate) fn a_lost_period_hides_no_allocation_that_followed_it() {
     });
 }
 
-/// The number's state on the node that lost its data has left with the data, and the number has
-/// left the node's pools.
+/// The node that lost its data has lost the number's state with it, and the number has left the
+/// node's pools.
 #[test]
 pub(crate) fn a_node_that_lost_its_data_may_have_handed_out_any_number() {
     let platform = Virtual::default();

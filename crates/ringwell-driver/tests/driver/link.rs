@@ -17,7 +17,7 @@ use ringwell_driver::link::serve::{answer, body_bytes_max, frame_bytes_max, is_o
 use ringwell_driver::link::{Link, to_others};
 use ringwell_driver::membership::{Membership, Neighbour};
 use ringwell_driver::message::{Message, PeerAnswer, PeerRow, PeerRows};
-use ringwell_driver::moves::tell_former;
+use ringwell_driver::moves::announce_to_former;
 use ringwell_driver::node::{Begun, Node, Phase};
 use ringwell_driver::platform::{Net, NetStats, Trouble};
 use ringwell_driver::queue::Peers;
@@ -514,7 +514,7 @@ pub fn a_node_that_a_newer_file_omits_is_told_at_its_former_address() {
                 assert_eq!((&*former.node, former.shard), ("b", 1));
                 joined.wire.clone()
             };
-            tell_former(&platform, &a, &Peers::default(), net).await;
+            announce_to_former(&platform, &a, &Peers::default(), net).await;
         };
         let known = || -> Vec<String> {
             let nodes = read_nodes(&OsFiles, &data).unwrap();

@@ -3,7 +3,7 @@
 //! further program.
 
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests report failures by panicking")]
 #![allow(clippy::disallowed_methods, reason = "files are lost, damaged and replaced by hand")]
 
 mod appends;

@@ -241,7 +241,7 @@ fn a_node_with_data_from_before_a_move_stops_and_its_lockouts_are_waited_for() {
         assert!(map.buckets.is_disjoint(&moving) && map.stale == moving);
         assert_eq!(map.owners, a.node.owners());
         // Next, the first node informs the owner that it served the buckets. The owner holds the
-        // buckets until all lockouts that began on the first node must be over.
+        // buckets until all lockouts that began on the first node have ended.
         assert_eq!(b.node.bucket_holds().get(bucket(moved[0])), None);
         let learnt = moves::learn_from(&platform, &a.node, &a.peers, 2).await;
         assert_eq!(learnt, Some(false));

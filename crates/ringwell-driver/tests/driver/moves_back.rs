@@ -1,4 +1,4 @@
-//! Tests buckets that return to a node whose data does not show that another node had them.
+//! Tests buckets that return to a node whose data does not show that they had moved away.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -118,7 +118,7 @@ pub fn state_that_arrives_again_while_a_shard_already_serves_the_buckets_is_igno
     });
 }
 
-/// By the newer version, the buckets may belong to a third node.
+/// According to the newer version, the buckets may belong to a third node.
 #[test]
 fn no_bucket_moves_to_a_node_that_has_heard_of_a_newer_version_of_the_map() {
     let platform = Virtual::default();

@@ -1,5 +1,5 @@
-//! A running node has a cluster file that is older than that of another node. The other node does
-//! not contact it, because the newer file does not contain its address.
+//! A running node has an older cluster file than another node. The other node does not contact it,
+//! because the newer file does not contain its address.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -372,7 +372,7 @@ fn buckets_that_were_served_by_mistake_are_remembered_until_the_next_cluster_fil
 }
 
 /// Otherwise, look-ups would name a visitor who had the number before the shard did. Any number may
-/// have been in the shard's pools, also if its buckets moved away.
+/// have been in the shard's pools, even if its buckets moved away.
 #[test]
 pub fn a_cluster_file_without_a_shard_leaves_a_gap_in_the_history() {
     for is_drained in [false, true] {

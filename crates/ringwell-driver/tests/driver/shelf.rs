@@ -48,7 +48,7 @@ struct Kept {
     index_rots_after: u32,
     /// The count of messages that were read.
     reads: u64,
-    /// Whether every third request about the snapshots stays unanswered, and the count of these
+    /// Whether every third request about the snapshots is not answered, and the count of these
     /// requests.
     is_unreliable: bool,
     asked: u32,
@@ -179,7 +179,7 @@ struct Owner {
     now: Millis,
     /// The part of the log that is missing from this machine's copy.
     prefix: Prefix,
-    /// Whether the history is in doubt, so that no number is handed out for the duration of one
+    /// Whether the history is in doubt. If so, no number is handed out for the duration of one
     /// lockout.
     is_in_doubt: bool,
 }

@@ -1,4 +1,4 @@
-//! Overflow numbers that visitors of other nodes may hold when a node starts.
+//! Overflow numbers that other nodes' visitors may hold when a node starts.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn with_other_overflow(list: &Directory) -> (PromoNumber, Directory) {
     (number, list.change(vec![pool], &[]).unwrap())
 }
 
-/// The node is stopped twice while the list has the number, and then for too long.
+/// The node is restarted while a visitor may hold the number, and again once no visitor can.
 #[test]
 pub(crate) fn an_overflow_number_that_was_not_served_as_one_is_in_doubt_also_after_a_restart() {
     let data = Data::new(Durability::Disk);
@@ -61,8 +61,9 @@ enum Other {
     Silent,
 }
 
-/// Starts node a. Returns for how many milliseconds the number is no overflow number after that.
-/// The list that node a served last had the number as an overflow number unless `is_doubted`.
+/// Starts node a. Returns for how many milliseconds after that the number is not an overflow
+/// number. The list that node a served last had the number as an overflow number unless
+/// `is_doubted`.
 fn withheld_for(other: Other, is_doubted: bool) -> u64 {
     let platform = Virtual::default();
     let plain = Pair::new(&platform);
@@ -126,8 +127,8 @@ pub(crate) fn a_starting_node_withholds_overflow_numbers_that_other_nodes_have()
     assert_eq!(withheld_for(Other::Silent, false), 0);
 }
 
-/// The list has gone back to a state in which the number is an overflow number of node a. Node b
-/// handed the number out meanwhile, but the number has left the pools of node b since.
+/// The list has gone back to a state in which the number is an overflow number of node a.
+/// Meanwhile, node b handed the number out, but the number has left node b's pools since.
 #[test]
 pub(crate) fn a_running_node_asks_the_others_about_new_overflow_numbers() {
     let withheld_for = |is_locked: bool, links: Links| {
@@ -142,7 +143,7 @@ pub(crate) fn a_running_node_asks_the_others_about_new_overflow_numbers() {
                 know(b.shard(2), number, b.shard(2).now() + Millis(7_000));
             }
             if is_locked && links == Links::Up {
-                // A node that passed the number on still knows a lockout too.
+                // The node that passed the number on still has a record of a lockout, too.
                 know(a.shard(0), number, a.shard(0).now() + Millis(3_000));
             }
             pair.a_to_b.set(links);

@@ -152,8 +152,8 @@ pub(crate) fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_n
         let answer = bulk(&shard, body(&shard, 10), &platform.terms(20)).await;
         assert_eq!(answer.matches("\"overflow\":true").count(), 10, "{answer}");
         assert_eq!(shard.engine.borrow().counts().allocated, 0);
-        // The hold could not be written to a file. The other node keeps the old record, so that at
-        // its next startup, too, this node detects that its journal differs from that record.
+        // The hold could not be written to a file. The other node keeps the old record, so this
+        // node will detect the difference again at its next startup.
         assert_eq!(remembered(&platform, &other).await, [before]);
         // Once the disk accepts writes, this node sends its report to the other node.
         std::fs::remove_file(path("full")).unwrap();

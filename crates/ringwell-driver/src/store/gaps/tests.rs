@@ -20,8 +20,8 @@ fn held(allocated: u64, locked_until: u64) -> Past {
 const ANY: Dating<'_> =
     Dating { now: Clocks { boot: 1, shard_offset: 0, wall_offset: 0 }, noted: &[] };
 
-/// The beginning of a gap that lasts for 100 ms, and a time from before the gap at which no
-/// allocation can have been undone in it.
+/// The beginning of a 100 ms gap, and an earlier time. An allocation made at the earlier time
+/// cannot have been undone in the gap.
 const FROM: u64 = 10_000_000;
 const LONG_BEFORE: u64 = FROM - UNDONE_MAX.0;
 
@@ -172,8 +172,8 @@ fn a_gap_of_all_buckets_concerns_the_numbers_of_the_shard_and_those_it_owns() {
 
 const HOUR: u64 = 3_600_000;
 
-/// Returns the shard time `at`, recorded while the wall clock was an hour ahead or not, and the
-/// clocks.
+/// Returns the shard time `at`, recorded while the wall clock was an hour ahead or was right, and
+/// the clocks.
 fn recorded(at: u64, boot: u64, is_ahead: bool) -> (Dated, Clocks) {
     let ahead = if is_ahead { HOUR.cast_signed() } else { 0 };
     let clocks = Clocks { boot, shard_offset: 0, wall_offset: ahead };
@@ -206,8 +206,8 @@ fn a_gap_moves_with_the_wall_clock_of_its_boot() {
     assert_eq!(serde_json::from_str::<Gaps>(&stored).unwrap(), gaps, "{stored}");
 }
 
-/// The wall clock was right before the reboot, and was an hour behind after it, or it was an hour
-/// ahead before. How long the gap lasted is then unknown.
+/// The wall clock was right before the reboot and an hour behind after it, or an hour ahead before
+/// the reboot and right after it. The length of the gap is then unknown.
 #[test]
 fn a_gap_that_seems_to_end_before_it_begins_hides_all_visitors_whose_lockouts_are_over() {
     let ((from, _), (to, now)) = (recorded(FROM, 1, true), recorded(FROM + 100, 2, false));

@@ -28,11 +28,11 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
-/// The maximum time for which a new leader may lack acknowledged messages. The longest time
-/// measured was 18 s.
+/// The maximum time that a new leader may lack acknowledged messages. The longest time measured was
+/// 18 s.
 pub(crate) const STALE_MAX: Duration = Duration::from_secs(25);
 
-/// The time for which a leader may report that it has a message and yet not return it. After that,
+/// The time that a leader may report that it has a message and yet not return it. After that,
 /// another server is asked to lead.
 const HIDDEN_MAX: Duration = Duration::from_secs(2);
 
@@ -51,9 +51,9 @@ pub struct Appending {
     is_before_own: bool,
     /// Whether the log answered the last requests but lacks the preceding message.
     is_missing: bool,
-    /// The time for which the preceding message has been missing.
+    /// The time that the preceding message has been missing.
     missing: Duration,
-    /// The time for which the log has refused the message because its place is taken, although the
+    /// The time that the log has refused the message because its place is taken, although the
     /// leader returns no message for that place.
     hidden: Duration,
 }
@@ -175,8 +175,8 @@ impl Appending {
             && (!self.is_before_own || author.incarnation == self.author.incarnation)
     }
 
-    /// Processes the range of the log, which was read because the preceding message is missing, or
-    /// because the message at the place of this one is.
+    /// Processes the range of the log, which was read because the preceding message or the message
+    /// at this one's place is missing.
     #[must_use]
     pub fn ends(&mut self, answer: Result<Range<u64>, Unreached>) -> Ask {
         if self.hidden >= HIDDEN_MAX {

@@ -30,8 +30,8 @@ pub struct LogEnd {
 }
 
 impl LogEnd {
-    /// Whether a log for which this end was reported must have lost groups or been replaced since.
-    /// A process now takes the log over with `epoch`, and adds group `taken_n`.
+    /// Whether a log must have lost groups or been replaced since this end was reported for it. A
+    /// process now takes the log over with `epoch`, and adds group `taken_n`.
     #[must_use]
     pub fn is_beyond(self, epoch: u64, taken_n: u64) -> bool {
         self.epoch >= epoch || self.group >= taken_n

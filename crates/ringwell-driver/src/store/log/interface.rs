@@ -55,7 +55,7 @@ pub trait Log: 'static {
     /// Drops the messages before `before`.
     fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static;
 
-    /// Asks another of the log's servers to lead, because the present leader is slow or may have
+    /// Asks another of the log's servers to lead, because the current leader is slow or may have
     /// lost a message that others have.
     fn change_leader(&self) -> impl Future<Output = Result<(), Unreached>> + 'static {
         std::future::ready(Ok(()))

@@ -75,13 +75,13 @@ impl FoundLog {
     }
 }
 
-/// The least end of a log that has been in use. The first startups of a node may be interrupted
-/// after some of its logs have got messages, but not this often.
+/// The minimum end of a log that counts as having been in use. A node's first startups may be
+/// interrupted after some of its logs have received messages, but not this often.
 const IN_USE_MIN: u64 = 100;
 
 /// Returns the shards whose logs were lost, or were created to replace lost logs. Allocations of
-/// these shards' numbers may be lost, so the numbers may still be in a lockout. `reached` contains
-/// the ends of logs that other processes reported.
+/// these shards' numbers may be lost, so the numbers may still be locked. `reached` contains the
+/// ends of logs that other processes reported.
 #[must_use]
 pub fn lost_logs(found: &[(u16, FoundLog)], reached: &BTreeMap<u16, LogEnd>) -> BTreeSet<u16> {
     let known_to = |end_min: u64| -> BTreeSet<u16> {

@@ -1,4 +1,4 @@
-//! The place of each group in a log to which another program may also have published.
+//! The place of each group in a log that another program may also have published to.
 //!
 //! A message that no version of Ringwell wrote has no number. Another shard's group has no number
 //! in this log. Both are foreign messages, which are skipped: the next group is at the place after

@@ -95,7 +95,7 @@ impl<R> LogReader<R> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
+    #![allow(clippy::unwrap_used, reason = "tests report failures by panicking")]
 
     use std::sync::Mutex;
 

@@ -1,4 +1,4 @@
-//! Determines whether the server that leads a log has become slow, so that another one should lead.
+//! Determines whether the server that leads a log has become slow and another one should lead.
 //!
 //! Before a leader answers, it stores the message itself. If the leader's disk is slow, all groups
 //! are slow. If a follower's disk is slow, no group is slow, because two of three servers form a

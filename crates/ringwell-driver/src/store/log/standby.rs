@@ -31,7 +31,7 @@ const CALM: Duration = Duration::from_secs(1);
 /// A startup that takes longer than this may never end, so another process then starts too.
 const START_MAX: Duration = Duration::from_mins(1);
 
-/// The time for which a process that has lost some of its shards keeps its other shards. If another
+/// The time that a process keeps its other shards after it has lost some of them. If another
 /// process is starting, it soon takes these shards too.
 const PARTLY_MAX: Duration = Duration::from_secs(10);
 

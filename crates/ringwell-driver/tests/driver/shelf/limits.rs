@@ -135,8 +135,8 @@ fn a_snapshot_that_the_log_does_not_continue_is_passed_over_for_the_previous_one
     let (servers, data) = (Servers::default(), folder());
     served(&servers, data.path());
     let [newest, older] = &servers.indexes()[..] else { panic!("there are two") };
-    // The log loses its newest groups. Another process, to which the snapshots are not visible,
-    // then appends new groups.
+    // The log loses its newest groups. Another process, which cannot see the snapshots, then
+    // appends new groups.
     let shelf = servers.with(|kept| std::mem::take(&mut kept.shelf));
     lose(&servers, newest.replay_from - 1);
     let elsewhere = folder();
