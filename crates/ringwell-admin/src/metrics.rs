@@ -71,7 +71,7 @@ struct Scrape {
     waiting: Waiting,
     /// See [`Dashboard::unsigned_webhooks`].
     unsigned: u64,
-    /// The counts of the endpoints to which events of calls are sent.
+    /// The counts of the endpoints that receive call events.
     endpoints: EndpointCounts,
     /// The time by which the wall clock is ahead of shard time, in milliseconds.
     wall_ahead_ms: i64,
@@ -119,7 +119,7 @@ impl Scrape {
         ConstGauge::new(if self.wall_ahead_ms < 0 { -ahead } else { ahead }).encode(gauge)
     }
 
-    /// Encodes one value for each link of each shard's thread.
+    /// Encodes one value for each link of each shard thread.
     fn link<M: EncodeMetric>(
         &self,
         encoder: &mut DescriptorEncoder<'_>,

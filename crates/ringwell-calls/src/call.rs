@@ -192,9 +192,10 @@ impl Facts {
         self.first_ms != before
     }
 
-    /// The time to join for a report without a time of its own, which arrived at `arrived`. If the
+    /// The time to record for a report that contains no time and arrived at `arrived`. If the
     /// call's beginning is later than `now`, the clock was set back after the call began. The
-    /// report is then not earlier than the beginning, or than a known time of its `kind`.
+    /// returned time is then not earlier than the beginning, or than a known time of the same
+    /// `kind`.
     pub(crate) fn date_of_arrival(
         &self,
         kind: Option<EventKind>,

@@ -127,8 +127,8 @@ impl Log {
         error.is_said()
     }
 
-    /// The time by which ages are judged when the wall clock shows `wall`. Never later than `wall`.
-    /// Until [`Self::note_age_time`] has succeeded once, nothing is old.
+    /// The reference time for ages when the wall clock shows `wall`. Never later than `wall`. Until
+    /// [`Self::note_age_time`] has succeeded once, nothing is old.
     #[must_use]
     pub fn age_time(&self, wall: Millis) -> Millis {
         self.age.time(wall)

@@ -69,8 +69,8 @@ impl BucketHolds {
         known.until = known.until.max(hold.until);
     }
 
-    /// Lengthens all holds after the clock leaps ahead, because the time that it skipped may not
-    /// really have passed.
+    /// Lengthens all holds after the clock leaps ahead, because the leap may be an error of the
+    /// clock.
     pub fn lengthen(&mut self, by: Millis) {
         for hold in self.0.values_mut() {
             let later = |at: Millis| if at > Millis::ZERO { at + by } else { at };

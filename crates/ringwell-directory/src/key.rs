@@ -31,7 +31,7 @@ pub enum KeyError {
     /// The key contains a character that needs an escape in a URL query.
     #[error("a ring pool key is printable ASCII without spaces, `&`, `%` or `+`")]
     Character,
-    /// A key of the sample configuration, which everyone can read.
+    /// A key from the sample configuration, which everyone can read.
     #[error("is a key of the sample configuration, which is public")]
     Sample,
 }
@@ -74,8 +74,7 @@ impl RingPoolKey {
 
     /// Reads the key that a configuration or an operator sets for a pool.
     ///
-    /// # Errors
-    /// As for [`RingPoolKey::parse`], and [`KeyError::Sample`] for a key of the sample
+    /// # Errors As for [`RingPoolKey::parse`], and [`KeyError::Sample`] for a key from the sample
     /// configuration.
     pub fn parse_chosen(text: &str) -> Result<Self, KeyError> {
         if text.starts_with(Self::SAMPLE) {

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 /// The maximum number of handshakes that may be in progress at one shard's listener.
 const HANDSHAKES_MAX: usize = 256;
 
-/// The part of an IPv6 address that a stranger cannot choose: the prefix of the network.
+/// The part of an IPv6 address that a stranger cannot choose: the network prefix.
 const NETWORK: u128 = u128::MAX << 64;
 
 /// The handshakes of a listener.

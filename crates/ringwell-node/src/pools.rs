@@ -31,8 +31,8 @@ pub(crate) async fn take(
     become_next(node, peers, move |before| before.change(put, &removed)).await
 }
 
-/// Replaces the directory of this process with the one that `make` derives from it. Pools get an
-/// overflow number that a visitor may hold later, by [`go_on`].
+/// Replaces the directory of this process with the one that `make` derives from it. If a visitor
+/// may hold a pool's new overflow number, the pool gets it later, by [`go_on`].
 ///
 /// # Errors
 /// If nothing was changed, returns the reason.

@@ -67,7 +67,7 @@ pub(crate) async fn again(
 /// The interval between two checks of whether the database has been read.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
-/// The time limit for the reload after the wait as a standby.
+/// The time limit for the reload after waiting as a standby.
 const REFRESH_MAX: Duration = Duration::from_secs(5);
 
 /// Reads the configuration again before the node accepts clients, because it may have changed while

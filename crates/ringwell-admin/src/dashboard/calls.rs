@@ -18,12 +18,12 @@ use super::layout::Tiles;
 use super::table::{Cell, Table};
 use super::words::{count, duration, moment, several, share, stamp};
 
-/// The number of calls on a page.
+/// The number of calls per page.
 const PAGE: u32 = 50;
 /// The maximum number of calls listed for one promo number.
 const OF_NUMBER: u32 = 20;
 
-/// The outcomes by which calls can be filtered, each with its name in the log and its label.
+/// The outcome filters for calls, each with the outcome's name in the log and a label.
 const OUTCOMES: [(&str, &str); 7] = [
     ("", "any"),
     ("answered", "answered"),

@@ -197,11 +197,11 @@ pub(crate) async fn import(
     Ok((status, Json(report)).into_response())
 }
 
-/// The state that is kept while the lines of a list are applied.
+/// The state while a list's lines are applied.
 struct List<'a> {
     visitor: &'a Visitor,
     inventory: &'a Inventory,
-    /// The pools that this list has created. `None` if the list may change other pools as well.
+    /// The pools that this list created. `None` if the list may change other pools as well.
     new: Option<BTreeSet<PoolId>>,
     /// The overflow numbers in the good lines so far.
     overflows: BTreeMap<PoolId, PromoNumber>,

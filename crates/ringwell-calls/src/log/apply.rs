@@ -1,4 +1,4 @@
-//! Applies the change of a call that a report contains, and derives the events to publish.
+//! Applies a report's change to a call, and derives the events to publish.
 
 use ringwell_core::Millis;
 use sqlx::AnyConnection;
@@ -26,7 +26,7 @@ const COMPLETED: char = 'c';
 const OUTDATED: char = 'o';
 
 impl CallRow {
-    /// The number and the time for which the visitor is looked up.
+    /// The number and the time to look up the visitor for.
     fn to_look_up(&self) -> (Option<String>, Millis) {
         (self.number.clone(), self.facts.started_at())
     }

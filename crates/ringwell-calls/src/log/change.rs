@@ -62,7 +62,7 @@ pub struct Applied {
 }
 
 impl ReportedEvent {
-    /// Whether the report has no time of its own, so that it is dated by its arrival.
+    /// Whether the report contains no time, so that its time of arrival is used.
     pub(super) fn is_dated_by_arrival(&self) -> bool {
         self.event.at == self.received
     }

@@ -105,7 +105,7 @@ pub struct EndpointRow {
 /// The counts of endpoints by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
-    /// Endpoints that accepted the last event, or got none yet.
+    /// Endpoints that accepted the last event, or have not been sent any yet.
     pub accepting: u64,
     /// Enabled endpoints whose last delivery failed.
     pub failing: u64,
@@ -310,9 +310,9 @@ impl Log {
     }
 }
 
-/// The values of the column `caller` that stand for `caller`: the caller, for a SIP address also the
-/// spellings that earlier builds stored, and the hashes in each month in which callers were hashed.
-/// There are none if the caller has no number or address.
+/// The values of the column `caller` that stand for `caller`: the caller itself, a SIP address's
+/// spellings from earlier builds, and a hash for each month in which callers were hashed. There are
+/// none if the caller has no number or address.
 pub(super) async fn columns_of(
     db: &mut AnyConnection,
     caller: &Caller,

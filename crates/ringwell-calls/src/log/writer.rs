@@ -36,10 +36,10 @@ const GROUP_MAX: usize = 256;
 const INTERVAL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(10));
 /// The first and the longest pause before a failed transaction is retried.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// The time after which an unstored change is also written to the backlog file. If half of the time
-/// until the submitter's deadline is shorter, that time is used instead. A caller waits only a
-/// quarter of a second for an answer, but a transaction may take ten seconds to fail if the
-/// database is unavailable.
+/// The time after which an unstored change is also written to the backlog file. Half of the time
+/// until the submitter's deadline is used instead if that is shorter. A caller waits only a quarter
+/// of a second for an answer, but a transaction may take ten seconds to fail if the database is
+/// unavailable.
 const KEEP_AFTER: Duration = Duration::from_millis(100);
 /// The time for which a submitter waits for a slow database although its change is already in the
 /// backlog file. It applies to submitters that only need to know that the change is not lost. If

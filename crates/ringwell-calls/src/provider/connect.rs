@@ -16,7 +16,7 @@ pub enum Instruction {
 /// A destination to which a call is connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connect {
-    /// Ringwell's id of the call. Later requests contain it if the provider supports that.
+    /// Ringwell's id for the call. Later requests contain it if the provider supports that.
     pub call: String,
     /// The called number: digits without `+`, or empty.
     pub number: String,
@@ -35,7 +35,7 @@ pub struct Connect {
     pub leg: super::Leg,
 }
 
-/// The way in which a call is refused.
+/// The answer that refuses a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Refused as if the number were not in service.

@@ -1,5 +1,5 @@
-//! The parts that the signatures of several providers have in common: the public URL, and the
-//! explanation of a mismatch.
+//! The parts that several providers' signatures share: the public URL, and the explanation of a
+//! mismatch.
 
 use crate::account::Account;
 use crate::provider::Incoming;
@@ -15,7 +15,7 @@ const NAME_BYTES_MAX: usize = 40;
 pub struct Unsigned {
     /// The error message.
     pub reason: &'static str,
-    /// A setting with which the signature would match, or other advice.
+    /// A setting that would make the signature match, or other advice.
     pub hint: Option<String>,
     /// Whether the provider sends some requests unsigned, and repeats them with a signature after
     /// an error.

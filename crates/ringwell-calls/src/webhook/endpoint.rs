@@ -9,8 +9,9 @@ use crate::log::{Log, LogError, NewEvent, from_ms, ms, publish, publish_to, rand
 
 /// The time for which the previous secret is also used for signing after a rotation.
 const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
-/// The longest time for which a previous secret can still be used: the clocks of several servers on
-/// one database differ a little. A longer time means that the clock was ahead at the rotation.
+/// The longest time for which a previous secret can still be used. It is a little longer than
+/// [`ROTATION`], because the clocks of several servers on one database differ a little. A longer
+/// time means that the clock was ahead at the rotation.
 const ROTATION_MAX: Millis = Millis(ROTATION.0 + 20_000);
 /// All types of events.
 pub const TYPES: [&str; 10] = [

@@ -18,7 +18,7 @@ use ringwell_os::clock::{coarse_time, wall_time};
 /// lacks this header, as answers from early releases do, no clocks are compared.
 static CLOCK: HeaderName = HeaderName::from_static("ringwell-clock");
 
-/// If the difference changes by more than this and the errors of the estimates, a clock was set.
+/// If the difference changes by more than this plus the errors of the estimates, a clock was set.
 const SLACK_MS: u64 = 20;
 
 /// The interval between two comparisons.

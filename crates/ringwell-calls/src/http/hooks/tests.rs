@@ -33,8 +33,8 @@ impl Numbers for Empty {
     }
 }
 
-/// Destinations, by the last digit of their numbers. The minutes of the day in which `to` is called
-/// are those of `hours`; at other times, `closed` is called.
+/// Destinations, by the last digit of their numbers. During the minutes of the day in `hours`, `to`
+/// is called; at other times, `closed` is called.
 fn settings(to: &[u8], hours: Option<(u16, u16)>, closed: &[u8]) -> Calls {
     let numbers = |all: &[u8]| all.iter().map(|n| format!("+1800555000{n}")).collect();
     let rule = DestinationRule {
@@ -60,7 +60,7 @@ fn settings(to: &[u8], hours: Option<(u16, u16)>, closed: &[u8]) -> Calls {
 }
 
 /// Sends a request about the call `call` to `target`. Returns the last digit of the destination in
-/// the answer, with the target of the request after it; `None` if there is no destination.
+/// the answer, and the target of the next request. `None` if there is no destination.
 async fn send(service: &Service, call: &str, target: &str, status: &str) -> Option<(u8, String)> {
     let account = service.account("main").unwrap();
     let mut headers = HeaderMap::new();

@@ -63,8 +63,8 @@ fn the_counted_batches_get_their_numbers() {
             }
         }
         if style == LOOK_UPS {
-            // The number in the first slot is the first that the first batch got. The record of
-            // this allocation is in a stored group.
+            // The first slot contains the first number that the first batch got. The record of this
+            // allocation is in a stored group.
             let number = thread.engine.borrow().shard().slots()[0].number;
             let at = Moment::Shard(thread.engine.borrow().now());
             let looked = lookup::attribution(Rc::clone(&thread), stored.reader(), number, at);
