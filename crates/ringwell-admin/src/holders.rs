@@ -5,8 +5,8 @@ use ringwell_core::{Millis, PromoNumber};
 use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment, Past};
 use ringwell_node::Handle;
 
-/// The time before a call in which holders are searched for if data were lost. Almost no caller
-/// waits longer.
+/// The period before a call that is searched for holders if data was lost. Almost no caller waits
+/// longer.
 const HORIZON: Millis = Millis(24 * 3_600_000);
 /// The maximum number of holders to examine between two gaps in the history.
 const LATER_MAX: usize = 32;

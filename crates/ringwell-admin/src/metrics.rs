@@ -271,12 +271,12 @@ impl Scrape {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(i64::try_from(reports).unwrap_or(i64::MAX)).encode(gauge)?;
         }
-        let help = "Webhooks of providers that were refused because of their signatures";
+        let help = "Providers' webhooks that were refused because of their signatures";
         let kind = MetricType::Counter;
         let counter = encoder.encode_descriptor("call_webhooks_unsigned", help, None, kind)?;
         ConstCounter::new(self.unsigned).encode(counter)?;
         let EndpointCounts { accepting, failing, disabled } = self.endpoints;
-        let help = "Endpoints to which events of calls are sent";
+        let help = "Webhook endpoints for call events";
         let kind = MetricType::Gauge;
         let mut family = encoder.encode_descriptor("call_webhook_endpoints", help, None, kind)?;
         let states = [("accepting", accepting), ("failing", failing), ("disabled", disabled)];

@@ -16,7 +16,7 @@ pub struct Account {
     pub provider: CallProvider,
     /// The URL through which the provider reaches this server, without a trailing slash.
     pub public_url: String,
-    /// The secrets with which the provider signs requests: one, or two during a rotation.
+    /// The provider's signing secrets: one, or two during a rotation.
     pub secrets: Vec<Vec<u8>>,
     /// Twilio's shared keys.
     pub shared_keys: Vec<Vec<u8>>,
@@ -71,7 +71,7 @@ impl Account {
         }
     }
 
-    /// The URL at which the provider calls `hook`.
+    /// The URL of `hook` for the provider.
     #[must_use]
     pub fn hook(&self, hook: &str) -> String {
         format!("{}/t/{}/{hook}", self.public_url, self.name)

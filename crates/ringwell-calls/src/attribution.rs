@@ -75,8 +75,8 @@ pub struct Allocation {
     pub tapped_ms: Option<u64>,
     /// The probability that this visitor is the caller, from 0 to 1.
     pub probability: f64,
-    /// The visitor's parameters, in the order in which they were received. If a name occurs several
-    /// times, all its values are kept, so that an erasure finds each of them; the last one counts.
+    /// The visitor's parameters, in the order received. If a name occurs several times, all its
+    /// values are kept, so that an erasure finds each of them; the last one counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<(String, String)>,
 }

@@ -1,4 +1,4 @@
-//! The wall clock, and the format of times.
+//! The wall clock, and the format for times.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -12,12 +12,12 @@ use ringwell_core::Millis;
 
 use crate::attribution::Serving;
 
-/// The destinations of a call, in the order in which they are tried.
+/// A call's destinations, in the order of attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutePlan {
     /// Numbers in E.164 format with `+`, or SIP addresses. Never empty.
     pub to: Vec<String>,
-    /// The time for which each destination rings, in seconds.
+    /// The ringing time of each destination, in seconds.
     pub timeout_s: u64,
     /// The announcement to the callee, if any.
     pub whisper: Option<String>,

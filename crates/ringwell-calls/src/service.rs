@@ -241,14 +241,14 @@ impl Service {
             Ok(changes) => changes,
             Err(error) => {
                 let file = path.display();
-                tracing::error!(%error, %file, "waiting reports of calls cannot be read");
+                tracing::error!(%error, %file, "waiting call reports cannot be read");
                 return;
             }
         };
         if !changes.is_empty() {
             tracing::info!(
                 reports = changes.len(),
-                "an earlier process left reports of calls: storing them in the call log"
+                "storing the call reports of an earlier process in the call log"
             );
         }
         for (change, applied) in changes {

@@ -54,7 +54,7 @@ impl BucketHolds {
         self.0.get(&bucket).copied()
     }
 
-    /// The time until which a pool with this lifetime is held; `None` if its bucket was never held.
+    /// The end of the hold on a pool with this lifetime; `None` if its bucket was never held.
     #[must_use]
     pub fn until(&self, pool: PoolId, lifetime: Millis) -> Option<Millis> {
         let BucketHold { since, until } = self.get(bucket(pool))?;

@@ -94,7 +94,7 @@ fn check_until(check: &Check, over: &Receiver<()>) {
             tracing::error!("{fault}");
         }
         if faults.is_empty() {
-            tracing::info!("the configuration of this standby has no errors any more");
+            tracing::info!("the configuration of this standby no longer has errors");
         } else {
             tracing::error!(
                 faults = faults.len(),
@@ -125,7 +125,7 @@ fn first_shard(membership: Option<&Membership>) -> u16 {
     membership.and_then(|membership| membership.own().shards.first().copied()).unwrap_or(0)
 }
 
-/// Returns the name of the placement to which the logs belong.
+/// Returns the name of the placement that the logs belong to.
 pub(crate) fn placement(directory: &Directory, membership: Option<&Membership>) -> String {
     match membership {
         // A process that has all logs can pass each lockout on to the number's current owner. The

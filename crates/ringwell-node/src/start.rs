@@ -44,7 +44,7 @@ pub(crate) struct Started {
 /// The store of a shard whose journal is in a shared log, which is copied to files.
 pub(crate) type CopiedLog = LogStore<Numbered<Arc<dyn SharedLog>>, Journal, Tokio>;
 
-/// A shard's log, and the identity with which this process writes to the log.
+/// A shard's log, and the identity that this process uses to write to the log.
 pub(crate) struct ShardLog {
     log: Numbered<Arc<dyn SharedLog>>,
     author: Author,

@@ -1,4 +1,4 @@
-//! The data from which a page is rendered, and the result: the page's contents or an error.
+//! The data that a page is rendered from, and the result: the page's contents or an error.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -45,7 +45,7 @@ pub(super) enum NoPage {
     Unavailable(String),
 }
 
-/// The data from which a page is rendered.
+/// The data that a page is rendered from.
 pub(super) struct Asked<'a> {
     pub(super) node: &'a Handle,
     pub(super) sampler: &'a Sampler,

@@ -1,5 +1,5 @@
 //! Pages about calls: the list of calls, newest first; one call with its whole history; and the
-//! endpoints to which events are sent.
+//! endpoints that receive events.
 //!
 //! Decides which sessions see callers' numbers. Queries the call log on the thread that handles
 //! calls.
@@ -228,7 +228,7 @@ where
     })
 }
 
-/// Converts a number that a user entered to the form in which the log stores it.
+/// Converts a number that a user entered to its form in the log.
 fn dialled(text: &str) -> Result<String, NoPage> {
     let number = crate::v1::attribution::parse_number(text);
     number.map(e164).map_err(|problem| NoPage::Wrong(problem.to_string()))

@@ -22,7 +22,7 @@ struct OfSample {
     pages: HashMap<PageKey, Arc<OnceCell<Option<Arc<Live>>>>>,
 }
 
-/// The key under which a page's figures are cached. Pages with the same key show the same figures.
+/// The cache key of a page's figures. Pages with the same key show the same figures.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct PageKey {
     pub(super) path: String,

@@ -117,7 +117,7 @@ pub(super) struct OtherNode {
     pub(super) slow: u64,
 }
 
-/// Earlier figures for a node, from which those for the last minute are computed.
+/// Earlier figures for a node, used to compute those for the last minute.
 #[derive(Debug, Default)]
 struct NodeBefore {
     latency: VecDeque<(Instant, Histogram<u64>)>,

@@ -138,10 +138,10 @@ impl Ui {
             return Ok(());
         }
         self.sessions().end_all_of(&session.token);
-        Err(NoPage::Forbidden("The token of this session is no longer valid."))
+        Err(NoPage::Forbidden("This session's token is no longer valid."))
     }
 
-    /// The data from which the page at `path` is rendered. `path` is relative to `/ui/` and has no
+    /// The data that the page at `path` is rendered from. `path` is relative to `/ui/` and has no
     /// suffix.
     pub(super) fn asked<'a>(
         &'a self,

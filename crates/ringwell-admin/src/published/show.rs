@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::fields::OLDER;
 use super::members::Members;
 
-/// The members that `nested.rs` checks and stores, in the order in which they are shown.
+/// The members that `nested.rs` checks and stores, in the order of output.
 const KEPT: [&str; 5] = [
     "local_center",
     "local_number_preferences",

@@ -55,7 +55,7 @@ struct Allocation {
     parameters: Parameters,
 }
 
-/// The names and values of the parameters, in the order in which they were received.
+/// The names and values of the parameters, in the order received.
 struct Parameters(Vec<(String, String)>);
 
 impl Serialize for Parameters {

@@ -1,8 +1,8 @@
 //! Ring pools as CSV, with one line for each range of a pool's numbers.
 //!
-//! The columns are those of the list that `ringwell demo` creates, followed by optional ones. If
-//! the pool of a line does not exist, the line creates it. Otherwise, the line changes the pool's
-//! settings and adds numbers to the pool.
+//! The columns are those of the list that `ringwell demo` creates, followed by optional ones. If a
+//! line's pool does not exist, the line creates it. Otherwise, the line changes the pool's settings
+//! and adds numbers to the pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -75,7 +75,7 @@ pub(crate) struct Move {
     cooldown_seconds: u64,
 }
 
-/// The place to which numbers are moved.
+/// The destination of a move.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {

@@ -46,7 +46,7 @@ pub(crate) struct Wanted {
     together: u32,
 }
 
-/// The condition under which numbers count as unused, and whether to simulate the change.
+/// The condition for numbers to count as unused, and whether to simulate the change.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -71,7 +71,7 @@ pub(crate) struct LoadView {
     /// The mean count of numbers that would be locked if the pool never ran out: the rows per
     /// second times `lockout_seconds`.
     load: f64,
-    /// The mean time for which an allocation locks a number: the lifetime, plus the time that
+    /// The mean time that an allocation locks a number: the lifetime, plus the time that
     /// keep-alives add, minus the time that releases save.
     lockout_seconds: f64,
     /// The highest mean load in a clock hour of the last day.

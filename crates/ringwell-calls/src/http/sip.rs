@@ -186,7 +186,7 @@ impl SwitchAnswer {
         self.decision.destination.plan()
     }
 
-    /// The address of each destination, in the order in which they are tried.
+    /// Each destination's address, in the order of attempts.
     fn contacts(&self) -> Vec<String> {
         let of = |to: &String| match &self.gateway {
             _ if !to.starts_with('+') => to.clone(),

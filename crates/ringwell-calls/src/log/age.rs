@@ -30,8 +30,7 @@ struct Age {
     doubted: Option<Millis>,
 }
 
-/// The time in memory, with the moment at which it was computed. `None` before it was read from the
-/// log.
+/// The time in memory, and the moment when it was computed. `None` before it was read from the log.
 #[derive(Debug, Default)]
 pub(super) struct AgeClock(Mutex<Option<(Age, Instant)>>);
 
@@ -85,7 +84,7 @@ impl AgeClock {
         if age.doubted.is_some() && before.doubted.is_none() {
             tracing::warn!(
                 "the wall clock has leapt, or the server was stopped for more than an hour: for 24 \
-                 hours, the age of calls and events is judged as if it had not passed"
+                 hours, calls and events age as if the skipped time had not passed"
             );
         }
         let query = sqlx::query("UPDATE call_counter SET age_ms = $1, doubted_ms = $2");

@@ -85,8 +85,7 @@ pub enum Removed {
 }
 
 impl Log {
-    /// The key with which callers are hashed in `month`, such as `2026-11`. Creates the key if it
-    /// is missing.
+    /// The key for hashing callers in `month`, such as `2026-11`. Creates the key if it is missing.
     ///
     /// # Errors
     /// [`LogError`].
@@ -241,7 +240,7 @@ impl Log {
     }
 }
 
-/// The time at which the newest report about a call was received.
+/// The arrival time of the newest report about a call.
 async fn last_report(db: &mut AnyConnection, id: &str) -> Result<Millis, LogError> {
     let query = sqlx::query("SELECT MAX(received_ms) FROM call_timeline WHERE call = $1");
     let row = query.bind(id.to_owned()).fetch_one(db).await?;

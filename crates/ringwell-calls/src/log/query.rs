@@ -77,7 +77,7 @@ pub struct EventRow {
     pub body: String,
 }
 
-/// An endpoint to which events are sent.
+/// An endpoint that receives events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointRow {
     /// The endpoint's id.
@@ -259,7 +259,7 @@ impl Log {
         query.fetch_all(&mut *tx).await?.iter().map(EventRow::read).collect()
     }
 
-    /// Lists the endpoints to which events are sent.
+    /// Lists the endpoints that receive events.
     ///
     /// # Errors
     /// [`LogError`].
@@ -278,7 +278,7 @@ impl Log {
         query.fetch_all(&mut *tx).await?.iter().map(EndpointRow::read).collect()
     }
 
-    /// Counts the endpoints to which events are sent.
+    /// Counts the endpoints that receive events.
     ///
     /// # Errors
     /// [`LogError`].

@@ -36,7 +36,7 @@ pub struct CallRow {
     pub caller: Caller,
     /// Whether this is the caller's first call. `None` for callers without a number.
     pub first_time: Option<bool>,
-    /// The first destination to which the call was sent.
+    /// The first destination that the call was sent to.
     pub destination: Option<String>,
     /// The visitor to whom the number was shown.
     pub attribution: Attribution,

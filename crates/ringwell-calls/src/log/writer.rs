@@ -41,7 +41,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// of a second for an answer, but a transaction may take ten seconds to fail if the database is
 /// unavailable.
 const KEEP_AFTER: Duration = Duration::from_millis(100);
-/// The time for which a submitter waits for a slow database although its change is already in the
+/// The time that a submitter waits for a slow database even though its change is already in the
 /// backlog file. It applies to submitters that only need to know that the change is not lost. If
 /// the database stores the change within this time, the submitter can read it from the log.
 const ANSWER_AFTER: Duration = Duration::from_secs(2);
@@ -371,7 +371,7 @@ impl Run {
         self.waiting.send_modify(|waiting| waiting.kept -= count);
         tracing::error!(
             reports = count,
-            "calls-waiting.jsonl was removed while it contained waiting reports of calls: the \
+            "calls-waiting.jsonl was removed while it contained waiting call reports: the \
              reports are written again. Leave this file in the data directory"
         );
     }
@@ -383,7 +383,7 @@ impl Run {
             Some(Ok(())) => true,
             Some(Err(error)) => {
                 if let Some(left_out) = NOT_KEPT.pass() {
-                    tracing::error!(%error, left_out, "reports of calls are kept only in memory, \
+                    tracing::error!(%error, left_out, "call reports are kept only in memory, \
                         and are lost when the server stops");
                 }
                 false

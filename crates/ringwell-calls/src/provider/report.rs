@@ -97,7 +97,7 @@ pub struct Report {
     pub from: Option<String>,
     /// The telephone network's verdict on whether the caller's number is genuine.
     pub stir: Option<Stir>,
-    /// The destination to which the report refers.
+    /// The destination that the report refers to.
     pub leg: Leg,
     /// The fields that were ignored, because their values are not accepted.
     pub unread: Vec<Unread>,

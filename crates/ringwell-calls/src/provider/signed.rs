@@ -77,7 +77,7 @@ fn names(request: &Incoming) -> String {
     shown.join(" ")
 }
 
-/// Whether `name` looks like the name of a field, and not like a telephone number or an address.
+/// Whether `name` looks like a field name, and not like a telephone number or an address.
 fn is_plain(name: &str) -> bool {
     let is_letter = |b: u8| b.is_ascii_alphabetic() || b == b'_';
     name.len() <= NAME_BYTES_MAX

@@ -178,7 +178,7 @@ impl Service {
     }
 }
 
-/// The pool from which the visitor got the number.
+/// The pool that the visitor's number came from.
 fn pool_of(attribution: &Attribution) -> Option<Serving> {
     let pool = attribution.pool.as_ref()?;
     Some(Serving { pool: PoolId(pool.id), name: pool.name.clone(), is_overflow: false })

@@ -7,7 +7,7 @@ use sqlx::{AnyConnection, Row};
 use super::sign;
 use crate::log::{Log, LogError, NewEvent, from_ms, ms, publish, publish_to, random_id};
 
-/// The time for which the previous secret is also used for signing after a rotation.
+/// The period after a rotation in which the previous secret is also used for signing.
 const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
 /// The longest time for which a previous secret can still be used. It is a little longer than
 /// [`ROTATION`], because the clocks of several servers on one database differ a little. A longer

@@ -35,7 +35,7 @@ const ANSWER_FIELDS: usize = 12;
 pub(super) struct Sender {
     /// The client's address, if it is known.
     pub(super) address: Option<IpAddr>,
-    /// The trace to which the request belongs.
+    /// The trace that the request belongs to.
     pub(super) traced: Option<Traced>,
 }
 

@@ -43,11 +43,11 @@ pub(super) struct Visit {
 /// The numbers for a page's visitor.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// The visitor's id as a signed text, which the page sends with its next request.
+    /// The visitor's id as a signed string, which the page sends with its next request.
     pub(super) visitor: String,
     /// The signed lease. `None` if all numbers are overflow numbers.
     pub(super) lease: Option<String>,
-    /// The time in seconds for which the visitor keeps the numbers.
+    /// The number of seconds that the visitor keeps the numbers.
     pub(super) ttl: u64,
     /// The interval in seconds between two keep-alives.
     pub(super) beat: u64,

@@ -25,7 +25,7 @@ const STYLE: &str = "RINGWELL_COUNTED_STYLE";
 /// benchmarks.
 const ROWS: &str = "RINGWELL_COUNTED_ROWS";
 const USUAL_ROWS: usize = 40;
-/// The style in which the JSON is compact and each batch is followed by a look-up.
+/// The style with compact JSON and a look-up after each batch.
 const LOOK_UPS: &str = "look-ups";
 /// With 64 connections, a group of the journal contains about this many batches.
 const BATCHES_A_GROUP: usize = 16;
