@@ -14,7 +14,7 @@ const LATER_MAX: usize = 32;
 const STEP_MAX: u64 = 1_024;
 
 /// Returns the holder of `number` at `at` and the earlier holders, newest first. Returns at most
-/// `most` holders. If data were lost in the last day before the newest holder, continues with the
+/// `most` holders. If data was lost in the last day before the newest holder, continues with the
 /// newest holder before that.
 ///
 /// # Errors

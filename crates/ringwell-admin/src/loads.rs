@@ -246,8 +246,8 @@ impl Trail {
 
     fn mean(&mut self) {
         let Some((load, over)) = self.present() else { return };
-        // Until the first lockouts have ended, it is not known how many are released early, and few
-        // rows would count for a whole hour.
+        // Until the first lockouts have ended, it is not known how many are released early, and a
+        // few rows would determine the mean of a whole hour.
         if over < self.seen.lifetime.min(HOUR) {
             return;
         }

@@ -124,7 +124,7 @@ pub struct History {
     /// The allocations that are known, newest first.
     pub allocations: Vec<ReportedAllocation>,
     /// The latest time at which a visitor may have received the number in an allocation that was
-    /// lost, for example because the server was restored. `None` if no data were lost recently.
+    /// lost, for example because the server was restored. `None` if no data was lost recently.
     pub unknown: Option<Millis>,
 }
 

@@ -135,7 +135,7 @@ impl Log {
     }
 
     /// Like [`Self::age_time`], but also stores the time for later processes. Must be called often,
-    /// because a downtime counts from the last call.
+    /// because downtime is counted from the last invocation.
     ///
     /// # Errors
     /// [`LogError`].

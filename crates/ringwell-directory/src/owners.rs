@@ -131,7 +131,7 @@ impl Owners {
             return false;
         }
         for (known, received) in self.of.iter_mut().zip(&other.of) {
-            // The present owner has the greatest count of moves, unless its data were restored from
+            // The present owner has the greatest count of moves, unless its data was restored from
             // a backup.
             let is_same = received.shard == known.shard;
             if received.moves > known.moves && (is_same || !is_own(received.shard)) {

@@ -1,4 +1,4 @@
-//! Changes of the ring pools of this process, and queries about them to the shards.
+//! Changes this process's ring pools, and queries the shards about them.
 
 use std::sync::Arc;
 

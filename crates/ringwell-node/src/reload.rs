@@ -81,8 +81,8 @@ pub(crate) async fn refresh(server: &Arc<Server>, peers: &Peers, directories: &m
         && Tokio.within(REFRESH_MAX, read_since(node, asked)).await.is_none()
     {
         tracing::warn!(
-            "the database with the pools does not answer: until it does, the pools are served that \
-             were read at the beginning of the wait as a standby"
+            "the database with the pools does not answer: until it does, the node serves the pools \
+             that it read when it began to wait as a standby"
         );
         return;
     }

@@ -69,7 +69,7 @@ impl Drop for EndReport {
     }
 }
 
-/// The time that requests in progress have to complete when the node shuts down.
+/// The time limit for completing requests in progress when the node shuts down.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
 /// Called once with the bound addresses, as soon as the node answers requests.

@@ -26,7 +26,7 @@ const LOG_ON_DISK: &str = "durability must be \"disk\" with `engine = \"nats\"` 
 /// The interval between two checks of whether another process has taken over this process's shards.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The time that a process has to record in the notes of its logs that a journal has failed.
+/// The time limit for recording in the logs' notes that a journal has failed.
 const NOTES_MAX: Duration = Duration::from_secs(3);
 
 /// The interval between two checks of a standby's configuration.

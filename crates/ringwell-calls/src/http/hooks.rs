@@ -162,7 +162,7 @@ fn warn_unread(account: &Account, unread: &[Unread]) {
         account = account.name,
         fields,
         left_out,
-        "a report of a call has fields whose values are not accepted. The report is stored without \
+        "a call report has fields whose values are not accepted. The report is stored without \
          them"
     );
 }

@@ -138,8 +138,8 @@ async fn apply_in(
     Ok(Applied { call: id, unattributed, is_new })
 }
 
-/// Joins the reports in `change` to `facts`. Returns whether any fact is new. A report that is dated
-/// by its arrival must not make a call begin earlier only because the clock was set back.
+/// Joins the reports in `change` to `facts`. Returns whether any fact is new. If a report is dated
+/// by its arrival, a clock that was set back must not make the call begin earlier.
 fn join(facts: &mut Facts, change: &CallChange, now: Millis) -> bool {
     let mut is_new = false;
     if let Some(arrived) = change.seen {

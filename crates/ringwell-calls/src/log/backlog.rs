@@ -213,8 +213,8 @@ impl Backlog {
         lines
     }
 
-    /// Whether there is no longer a file at the path, although the file contained changes that are
-    /// not in the database yet. Those changes must be written to a new file.
+    /// Whether the file at the path is gone although it contained changes that are not in the
+    /// database yet. Those changes must be written to a new file.
     pub(super) fn is_lost(&mut self) -> bool {
         let is_lost = self.count > 0 && !matches!(file_exists(&self.path), Ok(true));
         if is_lost {

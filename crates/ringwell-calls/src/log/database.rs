@@ -252,7 +252,7 @@ impl LogTransaction {
         Ok(database.ready().await?)
     }
 
-    /// Returns `result`. An error that shows that the file is damaged is converted to a
+    /// Returns `result`. If an error shows that the file is damaged, it is converted to a
     /// [`FileFault`].
     pub(crate) fn judge<T>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
         result.map_err(|error| judged(&self.database, error))

@@ -20,7 +20,7 @@ pub enum LogError {
         .0.display()
     )]
     Missing(PathBuf),
-    /// The stored data are damaged: they cannot be parsed.
+    /// The stored data is damaged: it cannot be parsed.
     #[error("the call log is damaged: {0}")]
     Damaged(String),
     /// The operating system provides no random bytes for ids and secrets.

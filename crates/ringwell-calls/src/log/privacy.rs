@@ -471,7 +471,7 @@ async fn calls_with(
 pub fn fingerprint(parameters: &[(String, String)]) -> String {
     let mut all = String::new();
     for (name, value) in parameters {
-        // Length prefixes ensure that different lists result in different texts. Writing to a
+        // Length prefixes ensure that different lists result in different strings. Writing to a
         // `String` cannot fail.
         let _ = write!(all, "{}:{name}{}:{value}", name.len(), value.len());
     }

@@ -338,7 +338,7 @@ pub(super) async fn columns_of(
     Ok(columns.into_iter().collect())
 }
 
-/// The statement that lists calls, and its first arguments: numbers, then texts. The remaining
+/// The statement that lists calls, and its first arguments: numbers, then strings. The remaining
 /// arguments are the cursor's time and id, and the maximum number of calls. `callers` are the
 /// [`columns_of`] the filter's caller.
 pub(super) fn statement(

@@ -36,7 +36,7 @@ impl Unsigned {
 /// may have sent the request, and the values may be anyone's personal data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The URL for which the signature was checked, without its query.
+    /// The URL that the signature was checked for, without its query.
     pub url: String,
     /// The media type of the body, if providers use that type.
     pub content_type: &'static str,

@@ -87,8 +87,8 @@ pub struct Replayed {
 /// The deliveries to replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
-    /// Deliveries that were abandoned, held while the endpoint was disabled, or that wait for
-    /// another attempt after a failed one.
+    /// Deliveries that were abandoned, that were held while the endpoint was disabled, or that wait
+    /// for another attempt after a failed one.
     #[default]
     Failed,
     /// All deliveries, including successful ones.

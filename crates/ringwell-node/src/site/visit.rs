@@ -65,7 +65,7 @@ pub(super) struct SwapJson {
 }
 
 impl Numbers {
-    /// Writes the numbers as JSON. The texts consist of hexadecimal digits and formatted numbers,
+    /// Writes the numbers as JSON. The strings consist of hexadecimal digits and formatted numbers,
     /// so none of them needs escaping.
     pub(super) fn json(&self) -> Vec<u8> {
         let mut text = String::with_capacity(256 + 128 * self.swaps.len());
@@ -193,7 +193,7 @@ impl Visit {
 }
 
 /// Removes query, fragment, user and password from `url`, which is a page's address or only a path.
-/// Returns an empty text if `url` is anything else.
+/// Returns an empty string if `url` is anything else.
 fn without_person(url: &str) -> String {
     let end = url.bytes().position(|byte| matches!(byte, b'?' | b'#'));
     let url = &url[..end.unwrap_or(url.len())];

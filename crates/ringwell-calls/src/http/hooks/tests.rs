@@ -103,7 +103,7 @@ async fn rung(call: &str, before: &Calls, after: &Calls, next: Option<&str>) -> 
     rung
 }
 
-/// A minute of the day that is not the current one, nor the next.
+/// A minute of the day that is neither the current one nor the next.
 fn other_minute() -> (u16, u16) {
     let minute = u16::try_from(now().0 / 60_000 % 1440).unwrap();
     let other = (minute + 720) % 1440;
