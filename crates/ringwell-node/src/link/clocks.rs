@@ -135,8 +135,8 @@ impl Clocks {
                 node = self.node,
                 ahead_ms,
                 "the clocks of this node and another node differ: the times that these two \
-                 nodes report do not agree. At the node whose clock is wrong, a look-up with a time \
-                 may find the wrong visitor. Synchronize the clocks of all nodes with chrony or \
+                 nodes report do not agree. At the node whose clock is wrong, a look-up with a \
+                 time may find the wrong visitor. Synchronize the clocks of all nodes with chrony or \
                  systemd-timesyncd"
             );
         }

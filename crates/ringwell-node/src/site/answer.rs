@@ -94,7 +94,7 @@ pub(super) async fn numbers(
 }
 
 /// Whether the visitor gets no number, because the site requires consent and the visitor has not
-/// consented. A request contains parameters only if the visitor has consented.
+/// consented. A request may contain parameters only if the visitor has consented.
 pub(super) fn lacks_consent(site: &Site, visit: &Visit) -> bool {
     site.consent == Consent::Required && visit.params.is_none()
 }
