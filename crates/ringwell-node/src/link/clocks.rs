@@ -136,8 +136,8 @@ impl Clocks {
                 ahead_ms,
                 "the clocks of this node and another node differ: the times that these two \
                  nodes report do not agree. At the node whose clock is wrong, a look-up with a \
-                 time may find the wrong visitor. Synchronize the clocks of all nodes with chrony or \
-                 systemd-timesyncd"
+                 time may find the wrong visitor. Synchronize the clocks of all nodes with chrony \
+                 or systemd-timesyncd"
             );
         }
     }
