@@ -1,5 +1,5 @@
-//! The operators' paths on the port for clients: health, metrics, and the paths under `/v1/` that
-//! need only the shards.
+//! The operators' paths on the client port: health, metrics, and the paths under `/v1/` that need
+//! only the shards.
 //!
 //! Requests under `/v1/` need a token. Pushes from the main application are the exception: they are
 //! signed instead.

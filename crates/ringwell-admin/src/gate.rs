@@ -31,8 +31,8 @@ const STRANGERS_PART: u32 = 2;
 /// connection's buffer.
 const BUFFERED_BYTES: usize = 16 * 1024;
 
-/// A flag of a connection, set once a request with a valid token or session has arrived on it. A
-/// connection with this flag is not closed in favour of a new connection. The listener adds the
+/// A connection's flag, set once a request with a valid token or session has arrived on it. A
+/// connection with this flag is not closed to make room for a new connection. The listener adds the
 /// flag to the extensions of each request.
 #[derive(Clone, Debug, Default)]
 pub struct Recognized(pub Arc<AtomicBool>);
@@ -99,8 +99,7 @@ fn is_one_of(hosts: &[String], host: &str) -> bool {
         || hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// The memory of one body, which counts towards the limit for all bodies until the request is
-/// answered.
+/// One body's memory, which counts towards the limit for all bodies until the request is answered.
 #[derive(Debug)]
 pub(crate) struct Room {
     free: Arc<Semaphore>,

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use ringwell_node::{Handle, HistoryState, JournalState, Phase};
 use serde::Serialize;
 
-/// The commit from which this program was built, if it belongs to a package.
+/// The commit that this program was built from, if the program belongs to a package.
 pub const COMMIT: Option<&str> = option_env!("RINGWELL_COMMIT");
 
 #[derive(Serialize)]

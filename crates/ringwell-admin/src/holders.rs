@@ -5,16 +5,16 @@ use ringwell_core::{Millis, PromoNumber};
 use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment, Past};
 use ringwell_node::Handle;
 
-/// The time before a call in which holders are searched for if data were lost. Almost no caller
-/// waits longer.
+/// The period before a call that is searched for holders if data was lost. Almost no caller waits
+/// longer.
 const HORIZON: Millis = Millis(24 * 3_600_000);
-/// The maximum number of holders to examine between two times at which the history is missing.
+/// The maximum number of holders to examine between two gaps in the history.
 const LATER_MAX: usize = 32;
-/// The largest difference, in milliseconds, between the dates of one allocation in two look-ups.
+/// The largest difference, in milliseconds, between two look-ups' dates for the same allocation.
 const STEP_MAX: u64 = 1_024;
 
 /// Returns the holder of `number` at `at` and the earlier holders, newest first. Returns at most
-/// `most` holders. If data were lost in the last day before the newest holder, continues with the
+/// `most` holders. If data was lost in the last day before the newest holder, continues with the
 /// newest holder before that.
 ///
 /// # Errors
@@ -91,8 +91,8 @@ fn before(newer: &ReportedAllocation) -> Millis {
     Millis(newer.allocated_at.0.saturating_sub(lockout.0))
 }
 
-/// Returns the time of the newest known allocation of `number` before `gap`, but not before
-/// `oldest`. At the time `gap`, the history is missing. `None` if there is no such allocation.
+/// Returns the time of the newest known allocation of `number` between `oldest` and `gap`. At the
+/// time `gap`, the history is missing. `None` if there is no such allocation.
 async fn before_gap(
     node: &Handle,
     number: PromoNumber,

@@ -52,13 +52,13 @@ pub use v1::openapi;
 /// published API allows the token in the body.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The time limit for an answer. It is longer than the time for which a change waits for another
-/// change to end.
+/// The time limit for an answer. It is longer than the time that a change waits for another change
+/// to end.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
-/// The number of body bytes for which the time limit is extended by one second. The body may be a
-/// list that takes a long time to process: this many bytes contain about 50 lines, and an otherwise
-/// idle server processes 1,000 lines a second.
+/// The number of body bytes that extend the time limit by one second. The body may be a list that
+/// takes a long time to process: this many bytes contain about 50 lines, and an otherwise idle
+/// server processes 1,000 lines a second.
 const BYTES_A_SECOND: u64 = 2_000;
 
 /// The settings that all services on the management address share.

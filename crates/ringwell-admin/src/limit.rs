@@ -18,7 +18,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// Returns a full bucket, which admits the requests of one second at once.
+    /// Returns a full bucket, which admits one second's requests at once.
     pub(crate) const fn new(rate: u32) -> Self {
         Self { rate, state: Mutex::new((rate as u64 * 1000, Millis::ZERO)) }
     }
@@ -52,8 +52,7 @@ mod tests {
         assert_eq!(limit.take(start + Millis(499)), Err(1));
         assert_eq!(limit.take(start + Millis(500)), Ok(()));
         assert_eq!(limit.take(start + Millis(501)), Err(1));
-        // Even after a long pause, the bucket admits no more than the requests of one second at
-        // once.
+        // Even after a long pause, the bucket admits at most one second's requests at once.
         let later = start + Millis(3_600_000);
         assert_eq!([limit.take(later), limit.take(later)], [Ok(()), Ok(())]);
         assert!(limit.take(later).is_err());

@@ -3,9 +3,9 @@
 //! The load of a pool is the count of numbers that would be locked out if the pool never ran out.
 //! If each lockout lasts one lifetime, the load equals the number of rows within the last lifetime
 //! that needed a new number, even if traffic varies. Keep-alives lengthen lockouts, and releases
-//! shorten them: the load is the time for which numbers are locked out, divided by the time in
-//! which this was counted. A visitor who found no number counts like a mean allocation. Such a
-//! visitor repeats rows as often, on average, as other visitors keep their numbers. To count the
+//! shorten them: the load is the total time for which numbers were locked out, divided by the
+//! length of the measurement. A visitor who found no number counts like a mean allocation. On
+//! average, such a visitor repeats rows as often as other visitors send keep-alives. To count the
 //! rows, each pool's counts at a few earlier times are kept; they are called marks. The caller
 //! passes the current time. Invariant: the number of a pool's marks is limited, whatever the pool's
 //! lifetime.
@@ -62,7 +62,7 @@ struct Trail {
     /// The marks, oldest first. There is always at least one mark.
     marks: VecDeque<Mark>,
     newest: Mark,
-    /// The counts at the last call of [`Loads::busy`].
+    /// The counts at the last call to [`Loads::busy`].
     decided: Mark,
     /// The beginning of the current clock hour, and the sum and count of the loads that were
     /// measured in it.
@@ -106,7 +106,7 @@ impl Loads {
         self.0.get(&pool)?.load()
     }
 
-    /// All known data on the load of `pool`. `None` until the pool has been sampled twice.
+    /// All known data about the load of `pool`. `None` until the pool has been sampled twice.
     pub(crate) fn outlook(&self, pool: PoolId) -> Option<Outlook<'_>> {
         let trail = self.0.get(&pool)?;
         Some(Outlook { load: trail.load()?, trail })
@@ -246,8 +246,8 @@ impl Trail {
 
     fn mean(&mut self) {
         let Some((load, over)) = self.present() else { return };
-        // Until the first lockouts have ended, it is not known how many are released early, and few
-        // rows would count for a whole hour.
+        // Until the first lockouts have ended, it is not known how many are released early, and a
+        // few rows would determine the mean of a whole hour.
         if over < self.seen.lifetime.min(HOUR) {
             return;
         }
@@ -280,7 +280,8 @@ impl Trail {
         Some((locked.max(0.0) / float(over.0), over))
     }
 
-    /// The count of visitors whose requests, with repeats, were `refused` rows.
+    /// The estimated count of visitors whose requests, including repeats, made up the `refused`
+    /// rows.
     fn visitors(&self, refused: u64) -> f64 {
         let Mark { allocated, kept, .. } = self.newest;
         let repeats = if allocated == 0 { 0.0 } else { float(kept) / float(allocated) };
@@ -295,8 +296,8 @@ impl Trail {
         if visitors > 0.0 { exhausted / visitors } else { 0.0 }
     }
 
-    /// The mean time in milliseconds by which keep-alives and releases change a lockout. Computed
-    /// from all counts, because a lifetime in which few numbers were handed out says little.
+    /// The mean change of a lockout by keep-alives and releases, in milliseconds. Computed from all
+    /// counts, because one lifetime may contain too few allocations.
     fn longer(&self) -> f64 {
         match self.newest.allocated {
             0 => 0.0,

@@ -71,7 +71,7 @@ struct Scrape {
     waiting: Waiting,
     /// See [`Dashboard::unsigned_webhooks`].
     unsigned: u64,
-    /// The counts of the endpoints to which events of calls are sent.
+    /// The counts of the endpoints that receive call events.
     endpoints: EndpointCounts,
     /// The time by which the wall clock is ahead of shard time, in milliseconds.
     wall_ahead_ms: i64,
@@ -119,7 +119,7 @@ impl Scrape {
         ConstGauge::new(if self.wall_ahead_ms < 0 { -ahead } else { ahead }).encode(gauge)
     }
 
-    /// Encodes one value for each link of each shard's thread.
+    /// Encodes one value for each link of each shard thread.
     fn link<M: EncodeMetric>(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -271,12 +271,12 @@ impl Scrape {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(i64::try_from(reports).unwrap_or(i64::MAX)).encode(gauge)?;
         }
-        let help = "Webhooks of providers that were refused because of their signatures";
+        let help = "Providers' webhooks that were refused because of their signatures";
         let kind = MetricType::Counter;
         let counter = encoder.encode_descriptor("call_webhooks_unsigned", help, None, kind)?;
         ConstCounter::new(self.unsigned).encode(counter)?;
         let EndpointCounts { accepting, failing, disabled } = self.endpoints;
-        let help = "Endpoints to which events of calls are sent";
+        let help = "Webhook endpoints for call events";
         let kind = MetricType::Gauge;
         let mut family = encoder.encode_descriptor("call_webhook_endpoints", help, None, kind)?;
         let states = [("accepting", accepting), ("failing", failing), ("disabled", disabled)];

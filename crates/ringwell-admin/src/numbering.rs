@@ -8,8 +8,9 @@ use ringwell_config::{Inventory, NumberCheck};
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_store::{Change, StoreError};
 
-/// The size of a block of consecutive numbers, of which only one is checked. In libphonenumber's
-/// data, either all numbers in a block are valid or none are; a test verifies this.
+/// The size of a block of consecutive numbers. Only one number in each block is checked. In
+/// libphonenumber's data, either all numbers in a block are valid or none are; a test verifies
+/// this.
 const BLOCK: u64 = 1000;
 
 /// A number in its usual written forms.

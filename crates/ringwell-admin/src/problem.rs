@@ -14,7 +14,7 @@ static SILENT: Repeated = Repeated::new();
 /// missing object.
 pub const NO_SUCH_PATH: &str = "this path does not exist";
 
-/// An error, with a text that says what to do.
+/// An error, with advice for the client.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -177,7 +177,7 @@ impl From<StoreError> for Problem {
                     "the directory's database is read-only: set directory.database to the address \
                         of the primary server"
                 } else if error.is_denied() {
-                    "the user of the directory's database lacks a right that this request needs: \
+                    "the directory's database user lacks a right that this request needs: \
                         grant the right, or connect as the owner of the tables"
                 } else if error.is_answered() {
                     "the directory's database answers with an error: see the server's log"

@@ -1,4 +1,4 @@
-//! A trait that supplies the data that only the running server has.
+//! A trait for data that only the running server has.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -71,13 +71,12 @@ pub struct PoolLoad {
     /// The period of the counts: the lifetime or slightly more, or the server's uptime if that is
     /// shorter.
     pub over: Millis,
-    /// The count of rows in the period `over`, including overflow rows.
+    /// The count of rows during `over`, including overflow rows.
     pub asked: u64,
-    /// The count of rows in the period `over` for which every number was locked out.
+    /// The count of rows during `over` for which every number was locked out.
     pub exhausted: u64,
-    /// The share of visitors in the period `over` for whom every number was locked out. Of the rows
-    /// that such visitors repeat, only as many count as one visitor as with keep-alives of visitors
-    /// who have a number.
+    /// The share of visitors during `over` for whom every number was locked out. Such visitors
+    /// repeat their rows. The repeats are assumed to be as frequent as other visitors' keep-alives.
     pub overflow: f64,
     /// The mean count of numbers that would be locked out if the pool never ran out: the count of
     /// rows in one lifetime, at the rate measured in `over`, plus the numbers that keep-alives kept
@@ -90,7 +89,7 @@ pub struct PoolLoad {
 impl PoolLoad {
     /// A cautious estimate of `load`, for decisions that cost money or wake people. While `over` is
     /// shorter than the lifetime, `load` is extrapolated from few rows; the actual load is below
-    /// this estimate in about one of forty cases.
+    /// this estimate in about one case in forty.
     #[must_use]
     pub fn at_least(&self) -> f64 {
         if self.over >= self.lifetime || self.asked == 0 {

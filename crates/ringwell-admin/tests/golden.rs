@@ -182,7 +182,7 @@ async fn neither_a_site_nor_the_id_of_a_pool_passes_to_another_network_when_the_
     gets(&router, &south, put, &site("https://south.example", 21), 201).await;
     let path = "/api/2013-07-01/south/advertisers/a/advertiser_campaigns/c/ring_pools";
     gets(&router, &south, &format!("DELETE {path}/21.json"), "", 200).await;
-    // If another network tries to use the pool's id, the error text is the same whether the pool
+    // Another network that tries to use the pool's id gets the same error text, whether the pool
     // was removed or still exists.
     let mut refused = Vec::new();
     for id in [21, 31] {
@@ -305,7 +305,7 @@ async fn a_token_of_a_network_lists_and_moves_the_numbers_of_this_network_only()
         (r#"{"ranges":["8885550301"],"to":"inventory","network":"south"}"#, 403),
         (r#"{"ranges":["8885550301"],"to":"inventory","network":null}"#, 403),
         (r#"{"ranges":["8885550300"],"to":"retired"}"#, 200),
-        // Numbers of another network, in the inventory of all networks, and unknown numbers.
+        // Another network's numbers, numbers in the inventory of all networks, and unknown numbers.
         (r#"{"ranges":["8885550105"],"to":"quarantine"}"#, 404),
         (r#"{"ranges":["8885550104-8885550105"],"to":"inventory"}"#, 404),
         (r#"{"ranges":["8885550150"],"to":"retired"}"#, 404),

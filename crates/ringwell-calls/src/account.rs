@@ -14,9 +14,9 @@ pub struct Account {
     pub name: String,
     /// The provider.
     pub provider: CallProvider,
-    /// The URL at which the provider reaches this server, without a trailing slash.
+    /// The URL through which the provider reaches this server, without a trailing slash.
     pub public_url: String,
-    /// The secrets with which the provider signs requests: one, or two during a rotation.
+    /// The provider's signing secrets: one, or two during a rotation.
     pub secrets: Vec<Vec<u8>>,
     /// Twilio's shared keys.
     pub shared_keys: Vec<Vec<u8>>,
@@ -26,13 +26,12 @@ pub struct Account {
     pub warnings: Warnings,
 }
 
-/// Limits log lines, so that unauthenticated clients that know an account's URL cannot fill the
-/// log.
+/// Limits log lines, so that an unauthenticated client with an account's URL cannot fill the log.
 #[derive(Clone)]
 pub struct Warnings {
     since: Instant,
     throttle: Arc<Mutex<Throttle>>,
-    /// Limits the log lines about signed reports, apart from those that anyone can cause.
+    /// Limits the log lines about signed reports, separately from the lines that anyone can cause.
     unread: Arc<Repeated>,
 }
 
@@ -72,7 +71,7 @@ impl Account {
         }
     }
 
-    /// The URL at which the provider calls `hook`.
+    /// The URL of `hook` for the provider.
     #[must_use]
     pub fn hook(&self, hook: &str) -> String {
         format!("{}/t/{}/{hook}", self.public_url, self.name)

@@ -75,8 +75,8 @@ pub struct Allocation {
     pub tapped_ms: Option<u64>,
     /// The probability that this visitor is the caller, from 0 to 1.
     pub probability: f64,
-    /// The visitor's parameters, in the order in which they were received. If a name occurs several
-    /// times, all its values are kept, so that an erasure finds each of them; the last one counts.
+    /// The visitor's parameters, in the order received. If a name occurs several times, all its
+    /// values are kept, so that an erasure finds each of them; the last one counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<(String, String)>,
 }
@@ -123,8 +123,8 @@ pub enum HolderError {
 pub struct History {
     /// The allocations that are known, newest first.
     pub allocations: Vec<ReportedAllocation>,
-    /// The latest time at which a visitor can have received the number whose allocation was lost,
-    /// for example because the server was restored. `None` if no data were lost recently.
+    /// The latest time at which a visitor may have received the number in an allocation that was
+    /// lost, for example because the server was restored. `None` if no data was lost recently.
     pub unknown: Option<Millis>,
 }
 
@@ -256,8 +256,7 @@ impl Attribution {
         theirs.map(|it| it.parameters.clear()).count() > 0
     }
 
-    /// Removes all values of parameters except the last one of each name, which is the one that
-    /// look-ups show.
+    /// Removes all but the last value of each parameter, because look-ups show only the last one.
     #[must_use]
     pub(crate) fn shown(mut self) -> Self {
         for allocation in self.allocation.iter_mut().chain(&mut self.earlier) {

@@ -34,7 +34,7 @@ pub struct Block {
     pub caller: Pattern,
     /// The pool whose numbers the entry applies to. `None` for all pools.
     pub pool: Option<u64>,
-    /// The answer that a blocked caller gets.
+    /// The answer to a blocked caller.
     pub answer: Refusal,
     /// A note for people.
     pub note: Option<String>,
@@ -43,9 +43,10 @@ pub struct Block {
 /// A stored entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRow {
-    /// The entry's id. It is random: calls keep it, and it must not reveal the caller.
+    /// The entry's id. It is random, because it is stored with calls and must not reveal the
+    /// caller.
     pub id: String,
-    /// The callers to block, and the answer that they get.
+    /// The callers to block, and the answer to them.
     pub block: Block,
     /// The time at which the entry was created.
     pub created_at: Millis,
@@ -93,7 +94,7 @@ impl Pattern {
         match caller {
             Caller::Withheld => vec![Self(WITHHELD.to_owned())],
             Caller::Sip(address) => vec![Self(address.clone())],
-            // The digits of a short number are no country code and area code.
+            // A short number has no country code or area code.
             Caller::E164(number) if number.len() <= COMPLETE_DIGITS_MIN => {
                 vec![Self(number.clone())]
             }
@@ -199,7 +200,7 @@ mod tests {
         for caller in ["66341", "sip:7001@PBX-A:5060", "sip:7001:pw@pbx-a", "+79161234567"] {
             assert!(found(caller), "{caller}");
         }
-        // A prefix stands for complete numbers, not for extensions or the short numbers of services.
+        // A prefix matches complete numbers, but not extensions or services' short numbers.
         for caller in ["66342", "7001", "sip:7001@pbx-b", "sip:7001@pbx-a.example"] {
             assert!(!found(caller), "{caller}");
         }
@@ -224,7 +225,7 @@ mod tests {
         ] {
             assert_eq!(Pattern::parse(text), None, "{text}");
         }
-        // The call log shows the short number of a service in this form.
+        // The call log shows a service's short number in this form.
         assert_eq!(Pattern::parse("+66341").unwrap().text(), "+66341");
         assert_eq!(Pattern::parse(" +1 (415) 555-1234 ").unwrap().text(), "+14155551234");
     }

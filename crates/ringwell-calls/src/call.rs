@@ -1,15 +1,14 @@
 //! One call: the provider's reports about the call, joined into one state.
 //!
-//! Owns the facts of a call and the rules by which reports are joined. Does not depend on a
-//! provider, clock or database. Invariant: [`Facts::join`] is commutative, associative and
-//! idempotent, so repeating or reordering events does not change the resulting state. Source:
-//! docs/spec/calls.md, "One call".
+//! Owns a call's facts and the rules for joining reports. Does not depend on a provider, clock or
+//! database. Invariant: [`Facts::join`] is commutative, associative and idempotent, so repeating or
+//! reordering events does not change the resulting state. Source: docs/spec/calls.md, "One call".
 
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
 
-/// The way in which a call ended. The values are ordered by strength of evidence. If reports
-/// disagree, the greatest value wins.
+/// The outcome of a call. The values are ordered by strength of evidence. If reports disagree, the
+/// greatest value wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -192,9 +191,10 @@ impl Facts {
         self.first_ms != before
     }
 
-    /// The time to join for a report without a time of its own, which arrived at `arrived`. If the
+    /// The time to record for a report that contains no time and arrived at `arrived`. If the
     /// call's beginning is later than `now`, the clock was set back after the call began. The
-    /// report is then not earlier than the beginning, or than a known time of its `kind`.
+    /// returned time is then not earlier than the beginning, or than a known time of the same
+    /// `kind`.
     pub(crate) fn date_of_arrival(
         &self,
         kind: Option<EventKind>,

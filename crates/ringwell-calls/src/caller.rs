@@ -13,8 +13,8 @@ use crate::digest::{self, Mac};
 
 /// The accepted number of digits in an E.164 number, not counting the `+`.
 const DIGITS: std::ops::RangeInclusive<usize> = 3..=15;
-/// The minimum number of digits in a complete number of any country, with its country code. Fewer
-/// digits are the short number of a service, or an extension of a switch.
+/// The minimum number of digits in a complete number of any country, with its country code. A
+/// number with fewer digits is a service's short number or a switch's extension.
 pub(crate) const COMPLETE_DIGITS_MIN: usize = 7;
 /// The minimum number of digits in a complete number without `+`: area code and number in North
 /// America.
@@ -61,12 +61,12 @@ fn with_small_scheme(text: &str) -> Cow<'_, str> {
 }
 
 impl Caller {
-    /// Parses a caller's number as a provider sends it. A SIP address gets its normal form, see
-    /// [`plain_address`], so that its spellings are one caller.
+    /// Parses a caller's number as a provider sends it. Converts a SIP address to its normal form,
+    /// see [`plain_address`], so that all its spellings mean the same caller.
     #[must_use]
     pub fn read(text: &str) -> Self {
         let text = text.trim();
-        // PostgreSQL cannot store NUL, and no address contains control characters.
+        // PostgreSQL cannot store NUL, and addresses never contain control characters.
         if text.len() > 1024 || text.chars().any(char::is_control) {
             return Self::Withheld;
         }
@@ -160,8 +160,9 @@ impl fmt::Display for Caller {
     }
 }
 
-/// Whether a SIP address's `user`, which consists of digits, is a telephone number. If not, it is an
-/// extension of the address's host, and the same digits at another host are another caller.
+/// Whether a SIP address's `user`, which consists of digits, is a telephone number. If not, it is
+/// an extension of the address's host, and the same digits at another host belong to another
+/// caller.
 fn is_telephone_number(user: &str, address: &str) -> bool {
     let is_phone = |part: &str| part.eq_ignore_ascii_case("user=phone");
     let is_complete = user.starts_with('+') || address.split(['@', ';', '?']).any(is_phone);
@@ -169,9 +170,9 @@ fn is_telephone_number(user: &str, address: &str) -> bool {
     user.bytes().filter(u8::is_ascii_digit).count() >= least
 }
 
-/// Decodes the escapes of characters that need none in a SIP address's user, because both spellings
-/// are one user. Source: RFC 3261, section 19.1.4, which excepts `+`; but before a number, an
-/// escaped `+` means the same. Returns a text with an invalid escape unchanged.
+/// Decodes unnecessary escapes in a SIP address's user, because both spellings mean the same user.
+/// Source: RFC 3261, section 19.1.4. The RFC makes an exception for `+`, but before a number, an
+/// escaped `+` means the same. Returns text with an invalid escape unchanged.
 fn decoded(user: &str) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.!~*'()+".contains(byte);
     let mut parts = user.split('%');
@@ -192,8 +193,8 @@ fn decoded(user: &str) -> String {
     text
 }
 
-/// Converts a SIP address to its normal form: without password, port and parameters, without escapes
-/// of characters that need none, and with its host in lower case.
+/// Converts a SIP address to its normal form: without password, port, parameters and unnecessary
+/// escapes, and with its host in lower case.
 fn plain_address(address: &str) -> String {
     let (scheme, rest) = address.split_once(':').unwrap_or(("sip", address));
     let (user, host) = rest.split_once('@').unwrap_or(("", rest));

@@ -1,4 +1,4 @@
-//! The wall clock, and the form in which times are shown.
+//! The wall clock, and the format for times.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

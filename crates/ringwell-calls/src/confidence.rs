@@ -10,7 +10,7 @@ use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
 
 /// The delay between seeing a number and dialling it, as a mixture of exponential distributions:
-/// the share of each, and its mean in seconds. Most callers dial immediately, some dial after a
+/// each one's share, and its mean in seconds. Most callers dial immediately, some dial after a
 /// while, and a few keep the number for hours.
 const DELAYS: [(f64, f64); 3] = [(0.80, 180.0), (0.15, 1_800.0), (0.05, 21_600.0)];
 
@@ -56,8 +56,8 @@ pub fn density(delay_s: f64) -> f64 {
 
 /// The probabilities of the first [`CANDIDATES_MAX`] allocations in `looked_up`, in the same order,
 /// for a call at `at`. If `looked_up` contains more allocations, the sum is less than 1, because an
-/// earlier visitor may have called. The same holds for `unknown`: the time at which a visitor may
-/// have received the number whose allocation is missing from the history, if any is missing.
+/// earlier visitor may have called. The sum is also less than 1 if `unknown` is given: the time of
+/// an allocation that may be missing from the history.
 #[must_use]
 pub fn probabilities(at: Millis, looked_up: &[Candidate], unknown: Option<Millis>) -> Vec<f64> {
     let candidates = &looked_up[..looked_up.len().min(CANDIDATES_MAX)];

@@ -40,12 +40,12 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     hex(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
-/// A SHA-256 of bytes that are not all in memory.
+/// A SHA-256 of data that is not all in memory.
 #[derive(Clone)]
 pub struct Sha256(digest::Context);
 
 impl Sha256 {
-    /// The hash of no bytes.
+    /// Starts a hash without any data.
     #[must_use]
     pub fn new() -> Self {
         Self(digest::Context::new(&digest::SHA256))

@@ -5,7 +5,7 @@ use percent_encoding::percent_decode;
 /// The maximum number of fields to read. Providers send about 60.
 pub(crate) const FIELDS_MAX: usize = 1_000;
 
-/// Names and values, in the order in which they were received.
+/// Names and values, in the order received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Form(Vec<(String, String)>);
 

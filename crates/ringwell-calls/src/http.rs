@@ -1,7 +1,7 @@
 //! The HTTP interface: webhooks from providers under `/t/`, and paths for operators and programs
 //! under `/v1/`.
 //!
-//! Owns the paths, the limits for requests, and the formats of answers. Opens no sockets.
+//! Owns the paths, the request limits, and the answers' formats. Opens no sockets.
 
 mod blocks;
 mod calls;

@@ -128,15 +128,15 @@ impl Log {
         error.is_said()
     }
 
-    /// The time by which ages are judged when the wall clock shows `wall`. Never later than `wall`.
-    /// Until [`Self::note_age_time`] has succeeded once, nothing is old.
+    /// The reference time for ages when the wall clock shows `wall`. Never later than `wall`. Until
+    /// [`Self::note_age_time`] has succeeded once, nothing is old.
     #[must_use]
     pub fn age_time(&self, wall: Millis) -> Millis {
         self.age.time(wall)
     }
 
     /// Like [`Self::age_time`], but also stores the time for later processes. Must be called often,
-    /// because a downtime counts from the last call.
+    /// because downtime is counted from the last invocation.
     ///
     /// # Errors
     /// [`LogError`].

@@ -58,7 +58,7 @@ fn a_filter_accepts_a_number_in_the_form_of_allocations() {
     }
     assert_eq!(asked(" 4930123456").as_deref(), Some("+4930123456"));
     assert_eq!(asked("0049 30 123456").as_deref(), Some("+4930123456"));
-    assert_eq!(asked("66341").as_deref(), Some("+66341"), "the short number of a service");
+    assert_eq!(asked("66341").as_deref(), Some("+66341"), "a service's short number");
     for text in ["anonymous", "", " ", "+", "()", "12", "888-555-020x", "1234567890123456"] {
         assert_eq!(asked(text), None, "{text}");
     }

@@ -1,16 +1,16 @@
 //! Describes in plain words why a request's body or query cannot be parsed.
 //!
-//! The parsers' own messages name types of Rust and do not say what to do.
+//! The parsers' own messages name Rust types and do not say what to do.
 
-/// The beginnings of the messages of axum. They say nothing that the rest does not.
+/// The prefixes of axum's messages. They add nothing to the rest of the message.
 const PREFIXES: [&str; 3] = [
     "Failed to deserialize query string: ",
     "Failed to deserialize the JSON body into the target type: ",
     "Failed to parse the request body as JSON: ",
 ];
 
-/// Describes the error `message` of a parser of JSON, CSV or queries: what is wrong, where, and
-/// what to do.
+/// Describes the error `message` of a JSON, CSV or query parser: what is wrong, where, and what to
+/// do.
 #[must_use]
 pub fn described(message: &str) -> String {
     let is_not_json = message.starts_with(PREFIXES[2]);

@@ -28,11 +28,10 @@ pub use signed::{Shown, Unsigned};
 
 use crate::account::Account;
 
-/// Checks that `request` was sent by the provider of `account`.
+/// Checks that `request` was sent by `account`'s provider.
 ///
-/// # Errors
-/// [`Unsigned`] if it was not. The error contains a URL with which the signature would match, if
-/// there is one.
+/// # Errors [`Unsigned`] if it was not. If the signature would match another URL, the error
+/// contains that URL.
 pub fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     match account.provider {
         CallProvider::Twilio => twilio::verify(account, request),

@@ -12,12 +12,12 @@ use ringwell_core::Millis;
 
 use crate::attribution::Serving;
 
-/// The destinations of a call, in the order in which they are tried.
+/// A call's destinations, in the order of attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutePlan {
     /// Numbers in E.164 format with `+`, or SIP addresses. Never empty.
     pub to: Vec<String>,
-    /// The time for which each destination rings, in seconds.
+    /// The ringing time of each destination, in seconds.
     pub timeout_s: u64,
     /// The announcement to the callee, if any.
     pub whisper: Option<String>,
@@ -28,12 +28,12 @@ pub struct RoutePlan {
 /// The maximum number of numbers to follow in the search for loops.
 const FOLLOWED_MAX: usize = 32;
 
-/// The way of a call that is forwarded to a number of this server.
+/// The inputs for following a call that is forwarded to a number of this server.
 #[derive(Clone, Copy)]
 pub struct Onward<'a> {
     /// The time of the call.
     pub at: Millis,
-    /// The destination of calls to numbers of this server without a destination of their own.
+    /// The destination of calls to this server's numbers that have no destination of their own.
     pub unknown: Option<&'a str>,
     /// Returns the pools that serve a number.
     pub serving: &'a dyn Fn(&str) -> Vec<Serving>,
@@ -89,13 +89,14 @@ impl Routes {
         })
     }
 
-    /// Removes from `to`, the destinations of a call to `number`, those that would cause an endless
-    /// loop. Returns the remaining and the removed destinations.
+    /// Removes the destinations in `to` that would cause an endless loop for a call to `number`.
+    /// Returns the remaining and the removed destinations.
     ///
-    /// A destination of this server forwards the call again. It is kept if the call then comes
-    /// closer to a destination that ends it, or can never return to `number`; among numbers that
-    /// are equally close, calls are forwarded only to smaller ones. The numbers of a loop therefore
-    /// never all forward to each other, although each call is routed on its own.
+    /// A destination of this server forwards the call again. It is kept if it brings the call
+    /// closer to a destination outside this server, or if the call can never return to `number`.
+    /// Among numbers that are equally close, calls are forwarded only to smaller ones. Therefore,
+    /// the numbers in a loop never all forward to each other, although each call is routed on its
+    /// own.
     #[must_use]
     pub fn cut_loops(
         &self,
@@ -123,9 +124,9 @@ impl Routes {
         })
     }
 
-    /// The `unknown_number` settings in `calls` that name a number of this server from which the
-    /// call would return to the same number, at any time of the day. `serving` returns the pools
-    /// that serve a number.
+    /// The `unknown_number` settings in `calls` that cause an endless loop: they name a number of
+    /// this server, and a call to it would return to it at any time of the day. `serving` returns
+    /// the pools that serve a number.
     ///
     /// # Errors
     /// [`NoTimeZone`].
@@ -161,8 +162,8 @@ impl Routes {
     }
 }
 
-/// For each number from which a call can leave this server: the smallest number of times that the
-/// call is forwarded before that. `followed` contains the destinations of each number.
+/// For each number from which a call can leave this server: how many times the call must be
+/// forwarded before it leaves. `followed` contains the destinations of each number.
 fn steps(followed: &BTreeMap<String, Vec<String>>) -> BTreeMap<String, usize> {
     let mut steps = BTreeMap::new();
     loop {

@@ -66,7 +66,7 @@ const LOG_CLOSE_MAX: Duration = Duration::from_secs(10);
 
 static NOT_LOGGED: Repeated = Repeated::new();
 
-/// Handles calls. Clones share one service. It runs on the runtime on which it was started.
+/// Handles calls. Clones share one service. It runs on the runtime that started it.
 #[derive(Clone)]
 pub struct Service {
     inner: Arc<Inner>,
@@ -101,7 +101,7 @@ struct Inner {
     left_out: AtomicBool,
     /// The count of providers' webhooks that were not signed correctly.
     unsigned: AtomicU64,
-    /// The counts of endpoints of webhooks.
+    /// The counts of webhook endpoints.
     endpoints: Mutex<EndpointCounts>,
 }
 
@@ -122,7 +122,7 @@ pub struct IncomingCall {
     pub account: String,
     /// The account's provider.
     pub provider: String,
-    /// The provider's id of the call.
+    /// The provider's id for the call.
     pub provider_call: String,
     /// The called number, as received.
     pub to: Option<String>,
@@ -139,13 +139,13 @@ pub struct IncomingCall {
 /// The routing decision for a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// Ringwell's id of the call.
+    /// Ringwell's id for the call.
     pub call: String,
     /// The called number in E.164 format, with `+`.
     pub number: Option<String>,
     /// The caller.
     pub caller: Caller,
-    /// The place to which the call goes.
+    /// The destination, or the reason why there is none.
     pub destination: Destination,
     /// The attribution, if it was completed in time.
     pub attribution: Option<Attribution>,
@@ -241,14 +241,14 @@ impl Service {
             Ok(changes) => changes,
             Err(error) => {
                 let file = path.display();
-                tracing::error!(%error, %file, "waiting reports of calls cannot be read");
+                tracing::error!(%error, %file, "waiting call reports cannot be read");
                 return;
             }
         };
         if !changes.is_empty() {
             tracing::info!(
                 reports = changes.len(),
-                "an earlier process left reports of calls: storing them in the call log"
+                "storing the call reports of an earlier process in the call log"
             );
         }
         for (change, applied) in changes {

@@ -1,4 +1,4 @@
-//! The ids of entries in the list of blocked callers, which calls keep.
+//! The ids of entries in the list of blocked callers. Calls are stored with these ids.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -42,7 +42,7 @@ async fn an_id_is_random_and_stays_as_long_as_the_entry(rig: Rig) {
     log.close().await;
 }
 
-/// As long as a server of an earlier release uses the same database, such ids return.
+/// If a server of an earlier release still uses the same database, such ids reappear.
 async fn ids_of_an_earlier_release_are_replaced(rig: Rig) {
     let log = Log::open(&rig.location).await.unwrap();
     let kept = add(&log, &block("+1800*", None)).await;

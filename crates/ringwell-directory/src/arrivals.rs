@@ -50,7 +50,7 @@ impl Arrivals {
     }
 }
 
-/// The numbers of `new` that are not in `old`.
+/// The numbers in `new` that are not in `old`.
 fn entering(new: &RingPool, old: Option<&RingPool>) -> Vec<NumberRange> {
     let known = old.map_or(Vec::new(), sorted);
     new.numbers().iter().flat_map(|range| without(*range, &known)).collect()
@@ -62,7 +62,7 @@ fn sorted(pool: &RingPool) -> Vec<NumberRange> {
     ranges
 }
 
-/// `range` without the numbers of `known`, whose ranges are in rising order.
+/// `range` without the numbers in `known`, whose ranges are in ascending order.
 #[must_use]
 pub fn without(range: NumberRange, known: &[NumberRange]) -> Vec<NumberRange> {
     let (mut rest, mut first) = (Vec::new(), range.first().to_e164());

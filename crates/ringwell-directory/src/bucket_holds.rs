@@ -54,7 +54,7 @@ impl BucketHolds {
         self.0.get(&bucket).copied()
     }
 
-    /// The time until which a pool with this lifetime is held; `None` if its bucket was never held.
+    /// The end of the hold on a pool with this lifetime; `None` if its bucket was never held.
     #[must_use]
     pub fn until(&self, pool: PoolId, lifetime: Millis) -> Option<Millis> {
         let BucketHold { since, until } = self.get(bucket(pool))?;
@@ -69,8 +69,8 @@ impl BucketHolds {
         known.until = known.until.max(hold.until);
     }
 
-    /// Lengthens all holds after the clock leaps ahead, because the time that it skipped may not
-    /// really have passed.
+    /// Lengthens all holds after the clock leaps ahead, because the leap may be an error of the
+    /// clock.
     pub fn lengthen(&mut self, by: Millis) {
         for hold in self.0.values_mut() {
             let later = |at: Millis| if at > Millis::ZERO { at + by } else { at };

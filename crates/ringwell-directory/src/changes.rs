@@ -65,8 +65,7 @@ impl Changes {
     }
 }
 
-/// Numbers that are overflow numbers in `after` but not in `before`, each with a pool whose
-/// overflow number it is.
+/// Numbers that are overflow numbers in `after` but not in `before`, each with a pool that uses it.
 #[must_use]
 pub fn new_overflow(before: &Directory, after: &Directory) -> Vec<(PromoNumber, PoolId)> {
     let changed = (0..BUCKETS).filter(|bucket| !after.shares(before, *bucket));

@@ -106,7 +106,7 @@ impl Entry {
         self.index
     }
 
-    /// The time for which an allocation is guaranteed.
+    /// The guaranteed lifetime of an allocation.
     #[inline]
     #[must_use]
     pub const fn lifetime(&self) -> Millis {

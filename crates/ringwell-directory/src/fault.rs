@@ -1,6 +1,6 @@
 //! Faults: errors in a configuration or a directory, with their positions.
 //!
-//! Owns the form in which users see faults. Invariant: a fault contains no key and no token.
+//! Owns the format of faults that users see. Invariant: a fault contains no key and no token.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Ring pool keys: the secrets with which requests get numbers from pools.
+//! Ring pool keys: the secrets that requests need to get numbers from pools.
 //!
 //! Owns their form, their masking and their comparison. Independent of pools. Invariants: `Debug`
 //! and `Display` never show a key, so logs do not reveal it. The duration of a comparison does not
@@ -18,8 +18,7 @@ pub struct RingPoolKey {
     padded: [u8; Self::BYTES_MAX],
 }
 
-/// The first rule broken by a text that is not a ring pool key. The error contains no part of the
-/// text.
+/// The first rule that an invalid ring pool key breaks. The error contains no part of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The key is too short to be a secret, or too long.
@@ -31,7 +30,7 @@ pub enum KeyError {
     /// The key contains a character that needs an escape in a URL query.
     #[error("a ring pool key is printable ASCII without spaces, `&`, `%` or `+`")]
     Character,
-    /// A key of the sample configuration, which everyone can read.
+    /// A key from the sample configuration, which everyone can read.
     #[error("is a key of the sample configuration, which is public")]
     Sample,
 }
@@ -74,8 +73,7 @@ impl RingPoolKey {
 
     /// Reads the key that a configuration or an operator sets for a pool.
     ///
-    /// # Errors
-    /// As for [`RingPoolKey::parse`], and [`KeyError::Sample`] for a key of the sample
+    /// # Errors As for [`RingPoolKey::parse`], and [`KeyError::Sample`] for a key from the sample
     /// configuration.
     pub fn parse_chosen(text: &str) -> Result<Self, KeyError> {
         if text.starts_with(Self::SAMPLE) {

@@ -32,7 +32,7 @@ pub struct Owners {
     shards: u16,
 }
 
-/// The form in which the owners are stored and sent.
+/// The owners in their stored and transmitted form.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Plain {
@@ -79,7 +79,7 @@ impl Owners {
         Self { version, of: (0..BUCKETS).map(of).collect(), shards: placement.shards() }
     }
 
-    /// The version of the cluster file whose placement was in force before the first move.
+    /// The version of the cluster file whose placement was in effect before the first move.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
@@ -103,7 +103,7 @@ impl Owners {
         self.of.iter().map(|owner| owner.moves).sum()
     }
 
-    /// The owners without the counts of moves.
+    /// The owners without the move counts.
     #[must_use]
     pub fn placement(&self) -> Placement {
         let mut owners = [0; BUCKETS as usize];
@@ -131,7 +131,7 @@ impl Owners {
             return false;
         }
         for (known, received) in self.of.iter_mut().zip(&other.of) {
-            // The present owner has the greatest count of moves, unless its data were restored from
+            // The present owner has the greatest count of moves, unless its data was restored from
             // a backup.
             let is_same = received.shard == known.shard;
             if received.moves > known.moves && (is_same || !is_own(received.shard)) {

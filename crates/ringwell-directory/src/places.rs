@@ -64,7 +64,7 @@ pub struct Search {
     pub radius_miles: u64,
     /// Whether to search only in the centre's state.
     pub in_state: bool,
-    /// The area codes to which the search is limited; if the list is empty, all are searched.
+    /// The only area codes to search; if the list is empty, all are searched.
     pub only: Vec<AreaCode>,
 }
 

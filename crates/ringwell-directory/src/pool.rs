@@ -34,9 +34,9 @@ pub struct PoolFields {
 /// The base of an allocation's tracking URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracking {
-    /// The URL at which a click is counted, for example `http://example.org/c/1/16-2-3`.
+    /// The URL that counts a click, for example `http://example.org/c/1/16-2-3`.
     pub base_url: String,
-    /// The landing page's URL, to which the number is added.
+    /// The landing page's URL; the number is added to it.
     pub destination_url: String,
 }
 

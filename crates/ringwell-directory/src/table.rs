@@ -1,4 +1,4 @@
-//! A table in which the pools of one bucket are looked up by id.
+//! A table for looking up one bucket's pools by id.
 //!
 //! Each pool's entry, with the data that requests need, is in a cell of a hash table. A look-up
 //! reads the `PoolTable` itself, which is usually in the CPU's cache, and then the entry. Entries
@@ -81,7 +81,7 @@ impl PoolTable {
     }
 }
 
-/// The first cell in which a pool's entry may be.
+/// The first cell that may contain a pool's entry.
 #[inline]
 fn home(spread: u64, cells: usize) -> usize {
     // The bits of the spread id below the bucket's bits, read as a fraction of 1.

@@ -83,8 +83,8 @@ impl TokenHash {
         Ok(Self(bytes))
     }
 
-    /// Whether one of `hashes` is the hash of `presented`. Takes the same time whether or not a
-    /// hash matches, and whichever one matches.
+    /// Whether one of `hashes` is the hash of `presented`. The duration does not reveal whether a
+    /// hash matches, or which one.
     #[must_use]
     pub fn any_matches(hashes: &[Self], presented: &[u8]) -> bool {
         let hash = Self::of(presented);

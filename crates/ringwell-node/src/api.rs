@@ -21,8 +21,8 @@ use crate::shard::HttpShard;
 use crate::timing::time_headers;
 use crate::{bulk, coding, legacy, origin};
 
-/// The header with which a client shortens the configured deadline. Its value is a whole number of
-/// milliseconds.
+/// The header that a client sends to shorten the configured deadline. Its value is a whole number
+/// of milliseconds.
 static DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-ms");
 
 /// The header that makes a request repeatable.

@@ -13,7 +13,7 @@ pub use ringwell_os::{
     check_secret, create_directory, is_incomplete, kept_secret, probe, random, warn_of_mode,
 };
 
-/// The file in the data directory that contains a signing key. The key signs the texts that web
+/// The file in the data directory that contains a signing key. The key signs the strings that web
 /// pages store in the browser.
 pub(crate) const SECRET: &str = "site-secret";
 

@@ -76,8 +76,8 @@ pub enum ServeError {
     /// A thread or a runtime could not be started.
     #[error(
         "cannot start a thread: {0}. Each shard needs four threads: use fewer shards (`shards`), \
-         or allow more threads (TasksMax= of the service, `ulimit -u`, the container's limit of \
-         processes) or more memory"
+         or allow more threads (TasksMax= of the service, `ulimit -u`, the container's process \
+         limit) or more memory"
     )]
     Thread(io::Error),
     /// A bug in Ringwell caused a failure while a journal was read.

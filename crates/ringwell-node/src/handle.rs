@@ -135,7 +135,7 @@ impl Handle {
         self.node().phase()
     }
 
-    /// Returns the name of the durability that answers wait for, as written in the configuration.
+    /// Returns the configured durability, which a record must have before its answer is sent.
     #[must_use]
     pub fn durability(&self) -> String {
         self.node().config.durability.to_string()

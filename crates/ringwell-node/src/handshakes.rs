@@ -1,5 +1,5 @@
-//! The TLS handshakes that are in progress at a listener. Their number is limited, so that
-//! strangers cannot use up memory by never finishing their handshakes.
+//! The TLS handshakes that are in progress at a listener. Their number is limited, so that clients
+//! cannot use up memory by never finishing their handshakes.
 //!
 //! If the maximum is reached when a new handshake begins, the address with the most handshakes
 //! loses its oldest one. If the new client has that address itself, the new client is refused
@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 /// The maximum number of handshakes that may be in progress at one shard's listener.
 const HANDSHAKES_MAX: usize = 256;
 
-/// The part of an IPv6 address that a stranger cannot choose: the prefix of the network.
+/// The part of an IPv6 address that a client cannot choose: the network prefix.
 const NETWORK: u128 = u128::MAX << 64;
 
 /// The handshakes of a listener.

@@ -1,4 +1,4 @@
-//! The sockets to which clients connect: for each TCP address one listener per shard, and for each
+//! The sockets that clients connect to: for each TCP address one listener per shard, and for each
 //! unix socket one listener that all shards share.
 
 use std::io;

@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The bodies may use this fraction of the memory: one tenth.
 const PART: u64 = 10;
-/// The memory that a machine is assumed to have if it does not report how much it has.
+/// The assumed memory of a machine that does not report the size of its memory.
 const MEMORY_MIN: u64 = 1 << 30;
 
 /// The limit on the memory that all bodies in progress use together.

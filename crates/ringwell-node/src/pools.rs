@@ -1,4 +1,4 @@
-//! Changes of the ring pools of this process, and queries about them to the shards.
+//! Changes this process's ring pools, and queries the shards about them.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use ringwell_driver::stats::Reason;
 /// The maximum number of pools that a shard examines at once, between two batches.
 const LOOK_AT_ONCE: usize = 256;
 
-/// Adds the pools `put` to the directory of this process, and removes the pools `removed`.
+/// Adds the pools `put` to this process's directory, and removes the pools `removed`.
 ///
 /// # Errors
 /// If nothing was changed, returns the reason.
@@ -31,8 +31,8 @@ pub(crate) async fn take(
     become_next(node, peers, move |before| before.change(put, &removed)).await
 }
 
-/// Replaces the directory of this process with the one that `make` derives from it. Pools get an
-/// overflow number that a visitor may hold later, by [`go_on`].
+/// Replaces this process's directory with the one that `make` derives from it. If a visitor may
+/// hold a pool's new overflow number, the pool gets it later, by [`go_on`].
 ///
 /// # Errors
 /// If nothing was changed, returns the reason.

@@ -67,7 +67,7 @@ pub(crate) async fn again(
 /// The interval between two checks of whether the database has been read.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
-/// The time limit for the reload after the wait as a standby.
+/// The time limit for the reload after waiting as a standby.
 const REFRESH_MAX: Duration = Duration::from_secs(5);
 
 /// Reads the configuration again before the node accepts clients, because it may have changed while
@@ -81,8 +81,8 @@ pub(crate) async fn refresh(server: &Arc<Server>, peers: &Peers, directories: &m
         && Tokio.within(REFRESH_MAX, read_since(node, asked)).await.is_none()
     {
         tracing::warn!(
-            "the database with the pools does not answer: until it does, the pools are served that \
-             were read at the beginning of the wait as a standby"
+            "the database with the pools does not answer: until it does, the node serves the pools \
+             that it read when it began to wait as a standby"
         );
         return;
     }

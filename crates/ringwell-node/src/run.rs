@@ -1,4 +1,4 @@
-//! The life of a node: startup, serving, draining and shutdown.
+//! A node's lifecycle: startup, serving, draining and shutdown.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use ringwell_driver::{life, moves, standstill, witness, writer};
 use ringwell_os::Clock;
 use ringwell_os::clock::reading;
 
-/// The stages of a shard's life, in order. The node moves its shards from stage to stage.
+/// The stages of a shard's lifecycle, in order. The node moves its shards from stage to stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Course {
     /// Check whether the shard can serve.
@@ -69,7 +69,7 @@ impl Drop for EndReport {
     }
 }
 
-/// The time that requests in progress have to complete when the node shuts down.
+/// The time limit for completing requests in progress when the node shuts down.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
 /// Called once with the bound addresses, as soon as the node answers requests.
@@ -95,13 +95,13 @@ pub fn serve(
     config.limits.connections =
         descriptors::room_for(config.limits.connections, directory.shards());
     let mut settings = disk::Settings::of(&config, &directory);
-    // Read before a wait as a standby, so that a certificate that becomes unusable meanwhile does
+    // Read before waiting as a standby, so that a certificate that becomes unusable meanwhile does
     // not prevent the take-over.
     let secure = config.tls.as_ref().map(Secure::begin).transpose()?;
     let last_owner =
         shared_logs::prepare(logs, &config, member, &mut settings, directories.check.as_ref())?;
     let _lock = match durability {
-        // The directory of a process that stores nothing need not exist, and is not created.
+        // A process that stores nothing needs no data directory, so none is created.
         Durability::Memory if !config.data.is_dir() => None,
         Durability::Memory | Durability::Disk | Durability::Os => {
             Some(LockWatch::begin(&config.data)?)

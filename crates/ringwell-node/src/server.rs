@@ -43,9 +43,9 @@ impl Server {
     }
 }
 
-/// Returns, for tests, the texts that cause a panic if a request contains them. They are read from
-/// two environment variables: `RINGWELL_DRILL_PANIC_ON`, and `RINGWELL_DRILL_PANIC_AT_OWNER_ON` for
-/// a panic on the shard that owns a row.
+/// Returns, for tests, the strings that cause a panic if a request contains them. They are read
+/// from two environment variables: `RINGWELL_DRILL_PANIC_ON`, and
+/// `RINGWELL_DRILL_PANIC_AT_OWNER_ON` for a panic on the shard that owns a row.
 pub(crate) fn drills() -> Drills {
     let text = |variable| std::env::var(variable).ok().map(String::into_bytes);
     Drills {

@@ -26,7 +26,7 @@ const LOG_ON_DISK: &str = "durability must be \"disk\" with `engine = \"nats\"` 
 /// The interval between two checks of whether another process has taken over this process's shards.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The time that a process has to record in the notes of its logs that a journal has failed.
+/// The time limit for recording in the logs' notes that a journal has failed.
 const NOTES_MAX: Duration = Duration::from_secs(3);
 
 /// The interval between two checks of a standby's configuration.
@@ -94,7 +94,7 @@ fn check_until(check: &Check, over: &Receiver<()>) {
             tracing::error!("{fault}");
         }
         if faults.is_empty() {
-            tracing::info!("the configuration of this standby has no errors any more");
+            tracing::info!("the configuration of this standby no longer has errors");
         } else {
             tracing::error!(
                 faults = faults.len(),
@@ -125,7 +125,7 @@ fn first_shard(membership: Option<&Membership>) -> u16 {
     membership.and_then(|membership| membership.own().shards.first().copied()).unwrap_or(0)
 }
 
-/// Returns the name of the placement to which the logs belong.
+/// Returns the name of the placement that the logs belong to.
 pub(crate) fn placement(directory: &Directory, membership: Option<&Membership>) -> String {
     match membership {
         // A process that has all logs can pass each lockout on to the number's current owner. The

@@ -18,8 +18,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Takes the signals over from the thread that handled them during the startup. No signal is
-    /// lost, because the receivers exist before that thread ends.
+    /// Takes over the signals from the thread that handled them during startup. No signal is lost,
+    /// because the receivers exist before that thread ends.
     pub(crate) fn take_over(of_start: Option<StartSignals>) -> Result<Self, ServeError> {
         let mut signals = Self::new()?;
         signals.hung_up = of_start.is_some_and(StartSignals::end);

@@ -44,7 +44,7 @@ pub(crate) struct Started {
 /// The store of a shard whose journal is in a shared log, which is copied to files.
 pub(crate) type CopiedLog = LogStore<Numbered<Arc<dyn SharedLog>>, Journal, Tokio>;
 
-/// A shard's log, and the identity with which this process writes to the log.
+/// A shard's log, and the identity that this process uses to write to the log.
 pub(crate) struct ShardLog {
     log: Numbered<Arc<dyn SharedLog>>,
     author: Author,
@@ -65,8 +65,8 @@ impl ShardLog {
 
 /// Opens all shards of the directory, and those that exist only in journals. The latter have no
 /// pools. They pass their lockouts on to the current owners of the numbers, and continue to answer
-/// look-ups. If `withholds` is set, pools get an overflow number that a visitor holds only after
-/// the visitor's lockout.
+/// look-ups. If `withholds` is set and a visitor holds a pool's overflow number, the pool gets that
+/// number only after the visitor's lockout.
 ///
 /// # Errors
 /// Returns a [`ServeError`] if a journal is damaged or cannot be read. In this case, nothing was

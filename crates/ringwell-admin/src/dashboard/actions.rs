@@ -84,7 +84,7 @@ async fn change(
         return Err(NoPage::Forbidden("The form has expired: load the page again."));
     }
     if session.role < Role::Write {
-        return Err(NoPage::Forbidden("The token of this session is read-only."));
+        return Err(NoPage::Forbidden("This session's token is read-only."));
     }
     ui.still_may(session).await?;
     let context = ui.context.as_ref();

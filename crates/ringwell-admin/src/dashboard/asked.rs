@@ -1,4 +1,4 @@
-//! The data from which a page is rendered, and the result: the page's contents or an error.
+//! The data that a page is rendered from, and the result: the page's contents or an error.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -45,11 +45,11 @@ pub(super) enum NoPage {
     Unavailable(String),
 }
 
-/// The data from which a page is rendered.
+/// The data that a page is rendered from.
 pub(super) struct Asked<'a> {
     pub(super) node: &'a Handle,
     pub(super) sampler: &'a Sampler,
-    /// The decoded pairs of the query string.
+    /// The decoded query parameters.
     pub(super) query: Vec<(String, String)>,
     /// The relative path to the dashboard's start page, such as `../`.
     pub(super) up: &'static str,
@@ -69,7 +69,7 @@ pub(super) enum Form {
 impl Asked<'_> {
     /// The sites in the configuration, as last read.
     pub(super) fn configured_sites(&self) -> Vec<Site> {
-        // Without a directory that can be changed, all served sites come from the configuration.
+        // If there is no writable directory, all served sites come from the configuration.
         self.context.map_or_else(|| self.node.served_sites(), |kept| kept.live.configured_sites())
     }
 
@@ -89,7 +89,7 @@ impl Asked<'_> {
         self.session.role >= Role::Write
     }
 
-    /// The directory, if it can be changed.
+    /// The directory, if it is writable.
     pub(super) fn store(&self) -> Option<&Store> {
         self.context.map(|context| &context.store)
     }

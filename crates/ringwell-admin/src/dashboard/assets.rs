@@ -1,8 +1,8 @@
 //! The files that pages load: a style sheet, a script, an icon, and a library for charts.
 //!
-//! Owns the bytes of the files, and the time for which browsers cache them. The address of each
-//! file contains a digest of all files, so that changed files get new addresses. The chart library
-//! is an unmodified copy of uPlot; see `assets/uplot.LICENSE`.
+//! Owns the files' contents, and sets how long browsers cache them. The address of each file
+//! contains a digest of all files, so that changed files get new addresses. The chart library is an
+//! unmodified copy of uPlot; see `assets/uplot.LICENSE`.
 
 use std::io::Write;
 use std::sync::OnceLock;

@@ -1,5 +1,5 @@
 //! Pages about calls: the list of calls, newest first; one call with its whole history; and the
-//! endpoints to which events are sent.
+//! endpoints that receive events.
 //!
 //! Decides which sessions see callers' numbers. Queries the call log on the thread that handles
 //! calls.
@@ -18,12 +18,12 @@ use super::layout::Tiles;
 use super::table::{Cell, Table};
 use super::words::{count, duration, moment, several, share, stamp};
 
-/// The number of calls on a page.
+/// The number of calls per page.
 const PAGE: u32 = 50;
 /// The maximum number of calls listed for one promo number.
 const OF_NUMBER: u32 = 20;
 
-/// The outcomes by which calls can be filtered, each with its name in the log and its label.
+/// The outcome filters for calls, each with the outcome's name in the log and a label.
 const OUTCOMES: [(&str, &str); 7] = [
     ("", "any"),
     ("answered", "answered"),
@@ -228,7 +228,7 @@ where
     })
 }
 
-/// Converts a number that a user entered to the form in which the log stores it.
+/// Converts a number that a user entered to its form in the log.
 fn dialled(text: &str) -> Result<String, NoPage> {
     let number = crate::v1::attribution::parse_number(text);
     number.map(e164).map_err(|problem| NoPage::Wrong(problem.to_string()))

@@ -1,4 +1,4 @@
-//! Begins and commits a change in the name of a session's user.
+//! Begins and commits a change on behalf of a session's user.
 
 use ringwell_store::{Change, StoreError};
 

@@ -1,4 +1,4 @@
-//! Caches figures of the newest sample, so that figures shown on several pages are computed only
+//! Caches the newest sample's figures, so that figures shown on several pages are computed only
 //! once.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 
 use super::asked::Live;
 
-/// The figures of the open pages as of one sample.
+/// The open pages' figures as of one sample.
 #[derive(Debug, Default)]
 pub(super) struct Figures(Mutex<OfSample>);
 
@@ -22,7 +22,7 @@ struct OfSample {
     pages: HashMap<PageKey, Arc<OnceCell<Option<Arc<Live>>>>>,
 }
 
-/// The key under which a page's figures are cached. Pages with the same key show the same figures.
+/// The cache key of a page's figures. Pages with the same key show the same figures.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct PageKey {
     pub(super) path: String,

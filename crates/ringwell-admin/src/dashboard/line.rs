@@ -1,4 +1,4 @@
-//! A ring pool in lists: its figures, its state, and its place in each order.
+//! A ring pool's line in a list: its figures, its state, and its position in each sort order.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) enum Health {
     Idle,
 }
 
-/// The data on a pool that are available without reading the states of its numbers.
+/// The data about a pool that is available without reading its numbers' states.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PoolLine {
     pub(super) id: PoolId,
@@ -34,12 +34,12 @@ pub(super) struct PoolLine {
     /// The time over which the load was measured: the lifetime, or the server's uptime if that is
     /// shorter.
     pub(super) over: Millis,
-    /// The share of visitors who got no number in the time `over`.
+    /// The share of visitors who got no number during `over`.
     pub(super) overflow: f64,
     /// The expected value of `overflow` an hour from now.
     pub(super) overflow_in_an_hour: f64,
     pub(super) health: Health,
-    /// The time from which the pool will be too small, if that is within the next twelve hours.
+    /// The time at which the pool will become too small, if that is within the next twelve hours.
     pub(super) tonight: Option<Tonight>,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn compare(order: &str, one: &PoolLine, other: &PoolLine) -> Ordering
     by.then(used(other).total_cmp(&used(one)).then(Ordering::Equal)).then(one.id.cmp(&other.id))
 }
 
-/// The greater of two shares of overflow: the present one and the predicted one.
+/// The present or the predicted share of overflow, whichever is greater.
 fn trouble(line: &PoolLine) -> f64 {
     line.overflow.max(line.overflow_in_an_hour)
 }

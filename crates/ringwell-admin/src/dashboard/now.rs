@@ -15,7 +15,7 @@ use super::table::{Cell, Table};
 use super::words::{Cause, bytes, count, duration, rate, several, share};
 use crate::loads::Loads;
 
-/// The lowest rate of overflow, in rows per second, at which a finding is shown.
+/// The minimum rate of overflow for a finding to be shown, in rows per second.
 const RATE_MIN: f64 = 0.01;
 
 /// A condition that needs attention.
@@ -286,7 +286,7 @@ fn tonight(asked: &Asked<'_>, sample: &Sample) -> Table {
     })
 }
 
-/// Describes the data on which the forecast for the next twelve hours is based.
+/// Describes the data behind the forecast for the next twelve hours.
 fn night_words(sample: &Sample) -> String {
     if sample.watched < Loads::WATCHED_MIN {
         return format!(

@@ -24,7 +24,7 @@ const RANGES_MAX: usize = 200;
 
 /// The results of the sizing formulas.
 struct Sizing {
-    /// The smallest count of numbers with which overflow is at most [`OVERFLOW_MAX`].
+    /// The smallest count of numbers that keeps overflow at or below [`OVERFLOW_MAX`].
     needed: Option<u32>,
     here: Forecast,
     forecasts: Vec<Forecast>,
@@ -280,8 +280,8 @@ fn overflow(state: Option<&PoolState>, refused: &[(&'static str, u64)]) -> Table
     table.or(html! { "None since startup." })
 }
 
-/// A histogram of the time for which each number has been free. The sooner numbers are reused, the
-/// more late calls are wrongly attributed to the next visitor.
+/// A histogram of how long each number has been free. The sooner numbers are reused, the more late
+/// calls are wrongly attributed to the next visitor.
 fn rests(rested: Option<&Rested>) -> Table {
     let columns = [
         ("since", "Time since last held by a visitor"),

@@ -29,7 +29,7 @@ const OFTEN: Duration = Duration::from_secs(1);
 /// The interval between samples while no page is open. Also the shortest interval between two
 /// samples of all pools.
 const SELDOM: Duration = Duration::from_secs(5);
-/// The reciprocal of 1 %, the largest share of time that sampling all pools may take.
+/// Sampling all pools may take at most 1 / `LOOK_PART` of the time.
 const LOOK_PART: u32 = 100;
 /// The longest interval between two samples of all pools.
 const LOOK_MAX: Duration = Duration::from_mins(1);
@@ -117,7 +117,7 @@ pub(super) struct OtherNode {
     pub(super) slow: u64,
 }
 
-/// Earlier figures for a node, from which those for the last minute are computed.
+/// Earlier figures for a node, used to compute those for the last minute.
 #[derive(Debug, Default)]
 struct NodeBefore {
     latency: VecDeque<(Instant, Histogram<u64>)>,
@@ -399,7 +399,7 @@ fn line(pool: &PoolAsked, outlook: Option<&Outlook<'_>>) -> PoolLine {
     let (now, overflow) = load.map_or((0.0, 0.0), |load| (load.load, load.overflow));
     let ahead = outlook.map_or(now, Outlook::in_an_hour).max(0.0);
     let overflow_in_an_hour = predicted(numbers, ahead);
-    // Soon after a start, one visitor would otherwise look like the beginning of a flood.
+    // Otherwise, a single visitor soon after startup would look like the beginning of a flood.
     let is_exhausting = || {
         let at_least = outlook.map_or(0.0, Outlook::at_least_in_an_hour).max(0.0);
         predicted(numbers, at_least) > OVERFLOW_MAX && over >= MEASURED_MIN.min(lifetime)

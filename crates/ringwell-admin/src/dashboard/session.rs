@@ -34,7 +34,7 @@ pub(super) struct Session {
     pub(super) role: Role,
     /// The secret that every form contains.
     pub(super) form_token: String,
-    /// The token with which the user logged in.
+    /// The token that the user logged in with.
     pub(super) token: TokenHash,
     until: Instant,
 }
@@ -85,14 +85,14 @@ impl Sessions {
         Some(secret)
     }
 
-    /// The session of a request.
+    /// A request's session.
     pub(super) fn of(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
         let key = digest(cookie(headers)?);
         let open = self.open();
         open.sessions.get(&key).filter(|session| session.until > Instant::now()).cloned()
     }
 
-    /// Ends the session of a request.
+    /// Ends a request's session.
     pub(super) fn end(&self, headers: &HeaderMap) {
         if let Some(secret) = cookie(headers) {
             self.open().sessions.remove(&digest(secret));

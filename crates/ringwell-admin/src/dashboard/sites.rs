@@ -15,8 +15,8 @@ use super::{forms, site_forms};
 /// The maximum number of sites on a page. A directory cannot contain more.
 const SITES_MAX: u32 = 1_000;
 
-/// The outcomes of a site's requests, each with its name in the metrics and the label for the owner
-/// of the site.
+/// The outcomes of a site's requests, each with its name in the metrics and a label for the site's
+/// owner.
 const OUTCOMES: [(&str, &str); 7] = [
     ("numbers", "Numbers given"),
     ("beat", "Visits kept alive"),
@@ -119,8 +119,8 @@ async fn sites(asked: &Asked<'_>) -> Result<Vec<(Site, bool)>, NoPage> {
     Ok(kept.chain(configured.into_iter().map(|site| (site, false))).collect())
 }
 
-/// A warning about the site's pools in which a lockout may end before a page sends its first
-/// keep-alive.
+/// A warning about the site's short-lived pools: a lockout in them may end before a page sends its
+/// first keep-alive.
 fn short_lived(asked: &Asked<'_>, site: &Site) -> Markup {
     let pools = site_forms::short_lived(asked, site);
     html! { @if !pools.is_empty() { p.banner.amber {

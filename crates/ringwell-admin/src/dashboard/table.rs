@@ -1,6 +1,6 @@
-//! A table, both as a page shows it and as programs read it.
+//! A table, for pages and for programs.
 //!
-//! Both forms are created from the same cells, so that a page and its `.csv` cannot differ.
+//! Both forms are created from the same cells, so a page and its `.csv` cannot differ.
 
 use maud::{Markup, html};
 use ringwell_core::Millis;
@@ -53,7 +53,7 @@ impl Cell {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "figures are small")]
-    /// A figure, as shown to people and as read by programs.
+    /// A figure, for people and for programs.
     pub(super) fn figure(shown: impl Into<String>, value: impl ToString) -> Self {
         let shown = shown.into();
         let plain = Plain { text: shown.clone(), ..Plain::default() };
@@ -61,7 +61,7 @@ impl Cell {
         Self { shown: html! { (shown) }, value, is_number: true, plain, live: None }
     }
 
-    /// A value that is not a figure, as shown to people and as read by programs.
+    /// A value that is not a figure, for people and for programs.
     pub(super) fn of(shown: Markup, value: impl Into<String>) -> Self {
         let plain = Plain::default();
         Self { shown, value: value.into(), is_number: false, plain, live: None }

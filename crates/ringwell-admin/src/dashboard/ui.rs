@@ -1,4 +1,4 @@
-//! The dashboard of a node, and the state that the handlers of its pages share.
+//! A node's dashboard, and the state that the handlers of its pages share.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -53,13 +53,13 @@ impl Dashboard {
         }))
     }
 
-    /// Starts serving the node's pages. Only the first call of this function has an effect.
+    /// Starts serving the node's pages. Only the first invocation has an effect.
     pub fn attach(&self, node: Handle) {
         // Any later call comes from another thread of the same node.
         let _ = self.0.node.set(node);
     }
 
-    /// Adds the pages about calls. Only the first call of this function has an effect.
+    /// Adds the pages about calls. Only the first invocation has an effect.
     pub fn attach_calls(&self, calls: Service) {
         let _ = self.0.calls.set(calls);
     }
@@ -75,7 +75,7 @@ impl Dashboard {
         count.map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// The counts of the endpoints to which events of calls are sent.
+    /// The counts of the endpoints that receive call events.
     pub(crate) fn endpoints(&self) -> EndpointCounts {
         self.0.calls.get().map(Service::endpoints).unwrap_or_default()
     }
@@ -138,10 +138,10 @@ impl Ui {
             return Ok(());
         }
         self.sessions().end_all_of(&session.token);
-        Err(NoPage::Forbidden("The token of this session is no longer valid."))
+        Err(NoPage::Forbidden("This session's token is no longer valid."))
     }
 
-    /// The data from which the page at `path` is rendered. `path` is relative to `/ui/` and has no
+    /// The data that the page at `path` is rendered from. `path` is relative to `/ui/` and has no
     /// suffix.
     pub(super) fn asked<'a>(
         &'a self,

@@ -1,6 +1,6 @@
 //! Words and figures for people: reasons for overflow, counts, shares, times.
 //!
-//! Translates the terms of the implementation, so that no page shows them.
+//! Translates the implementation's terms, so that no page shows them.
 
 use jiff::Timestamp;
 use maud::{Markup, html};

@@ -1,4 +1,4 @@
-//! Errors of the published API for ring pools, in the formats of that API.
+//! Errors of the published API for ring pools, in that API's formats.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -122,8 +122,8 @@ fn data(status: StatusCode, class: &str, text: impl Into<Value>) -> Response {
     envelope(status, errors)
 }
 
-/// Answers an error of the store that is not a refusal, with the same status code as the paths
-/// under `/v1/`.
+/// Answers a store error that is not a refusal, with the same status code as the paths under
+/// `/v1/`.
 fn failed(error: StoreError) -> Response {
     match error {
         StoreError::Database(_)

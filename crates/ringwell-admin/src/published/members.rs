@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// Members in the order in which they are written.
+/// Members, in the order of output.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Members(pub(super) Vec<(String, Value)>);
 

@@ -1,8 +1,8 @@
 //! The published API for ring pools.
 //!
-//! Owns the API's paths, upserts and status codes, and the three places in which a token is
-//! accepted. An advertiser or campaign in a path is created with its first pool, because the API
-//! has no other way to create it. Source: docs/spec/management.md, "The published API".
+//! Owns the API's paths, upserts and status codes, and the three places where a token is accepted.
+//! An advertiser or campaign in a path is created with its first pool, because the API has no other
+//! way to create it. Source: docs/spec/management.md, "The published API".
 
 mod fault;
 mod fields;
@@ -46,7 +46,7 @@ struct Asked {
     scope: Scope,
     visitor: Visitor,
     body: Map<String, Value>,
-    /// The URL of the collection of pools, from which `object_url` is built.
+    /// The URL of the pool collection, used to build `object_url`.
     url: String,
 }
 

@@ -1,6 +1,6 @@
 //! The members of a ring pool that are objects or lists: local numbers and opening hours.
 //!
-//! Checks these members and stores them in the form in which they are shown.
+//! Checks these members, and stores them as they are shown.
 
 use ringwell_store::PoolSettings;
 use serde_json::{Map, Value, json};

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::fields::OLDER;
 use super::members::Members;
 
-/// The members that `nested.rs` checks and stores, in the order in which they are shown.
+/// The members that `nested.rs` checks and stores, in the order of output.
 const KEPT: [&str; 5] = [
     "local_center",
     "local_number_preferences",
@@ -45,7 +45,7 @@ pub(super) async fn pool(
         ("lifetime_seconds", lifetime.into()),
         ("max_pool_size", settings.max_pool_size.into()),
         ("preferred", settings.preferred.into()),
-        // With the key, a client can take all numbers of the pool.
+        // With the key, a client can take all of the pool's numbers.
         ("api_key", Some(key).filter(|_| role >= Role::Write).into()),
         ("object_url", url.into()),
         ("fill_immediately", settings.fill_immediately.into()),

@@ -40,7 +40,7 @@ pub(crate) struct MadeToken {
     token: String,
     #[serde(flatten)]
     view: TokenView,
-    /// Present if no ring pool and no limit belongs to the token's network.
+    /// Present if the token's network has neither a ring pool nor a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<String>,
 }

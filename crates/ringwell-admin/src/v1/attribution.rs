@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::problem::Problem;
 
-/// The limit on how far a requested time may be ahead of the server's clock. Clocks differ by less
+/// The maximum by which a requested time may be ahead of the server's clock. Clocks differ by less
 /// than this, so a time further in the future is a mistake.
 const FUTURE_MAX: Millis = Millis(60_000);
 
@@ -55,7 +55,7 @@ struct Allocation {
     parameters: Parameters,
 }
 
-/// The names and values of the parameters, in the order in which they were received.
+/// The names and values of the parameters, in the order received.
 struct Parameters(Vec<(String, String)>);
 
 impl Serialize for Parameters {

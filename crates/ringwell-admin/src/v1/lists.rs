@@ -1,8 +1,8 @@
 //! Ring pools as CSV, with one line for each range of a pool's numbers.
 //!
-//! The columns are those of the list that `ringwell demo` creates, followed by optional ones. If
-//! the pool of a line does not exist, the line creates it. Otherwise, the line changes the pool's
-//! settings and adds numbers to the pool.
+//! The columns are those of the list that `ringwell demo` creates, followed by optional ones. If a
+//! line's pool does not exist, the line creates it. Otherwise, the line changes the pool's settings
+//! and adds numbers to the pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -197,11 +197,11 @@ pub(crate) async fn import(
     Ok((status, Json(report)).into_response())
 }
 
-/// The state that is kept while the lines of a list are applied.
+/// The state while a list's lines are applied.
 struct List<'a> {
     visitor: &'a Visitor,
     inventory: &'a Inventory,
-    /// The pools that this list has created. `None` if the list may change other pools as well.
+    /// The pools that this list created. `None` if the list may change other pools as well.
     new: Option<BTreeSet<PoolId>>,
     /// The overflow numbers in the good lines so far.
     overflows: BTreeMap<PoolId, PromoNumber>,

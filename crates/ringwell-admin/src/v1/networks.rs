@@ -132,7 +132,7 @@ pub(crate) async fn nodes(
     Ok(Json(context.store.nodes().await?.into_iter().map(NodeView::of).collect()))
 }
 
-/// Forgets a node that is gone for good, so that numbers no longer wait for it.
+/// Forgets a permanently removed node, so that numbers no longer wait for it.
 #[utoipa::path(delete, path = "/v1/nodes/{name}", params(("name" = String, Path)),
     responses((status = 204), (status = 404)))]
 pub(crate) async fn forget_node(

@@ -1,5 +1,5 @@
 //! Numbers and the inventory. With a token that is limited to one network, a client can list and
-//! move the numbers in the pools of this network and those that only this network may use. Adding
+//! move the numbers in this network's pools and those that only this network may use. Adding
 //! numbers requires a token that is valid in all networks.
 
 use axum::Json;
@@ -25,7 +25,7 @@ pub(crate) struct NumberRun {
     count: u32,
     /// `available`, `overflow`, `waiting`, `free`, `quarantined` or `retired`.
     state: &'static str,
-    /// The pool that contains the numbers, or for which they wait.
+    /// The pool that contains the numbers, or that they wait for.
     pool: Option<u64>,
     /// The next state of waiting numbers: `available` or `overflow`.
     goal: Option<&'static str>,
@@ -65,8 +65,8 @@ pub(crate) struct Move {
     ranges: Vec<String>,
     to: Target,
     /// If `to` is `inventory`, the only network that may use the numbers from now on, or null for
-    /// all networks. If absent, the networks that may use the numbers stay the same. A token of
-    /// one network can only name this network.
+    /// all networks. If absent, the networks that may use the numbers stay the same. A token that
+    /// is limited to one network can name only this network.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     network: Users,
@@ -75,7 +75,7 @@ pub(crate) struct Move {
     cooldown_seconds: u64,
 }
 
-/// The place to which numbers are moved.
+/// The destination of a move.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
@@ -124,8 +124,8 @@ pub(crate) struct NumberPage {
 }
 
 /// Lists numbers, ordered by their digits including the country code. Consecutive numbers with the
-/// same state form one entry. With a token of one network, lists the numbers in the pools of this
-/// network and those that only this network may use.
+/// same state form one entry. With a token that is limited to one network, lists the numbers in
+/// this network's pools and those that only this network may use.
 #[utoipa::path(get, path = "/v1/numbers", params(NumberPage),
     responses((status = 200, body = [NumberRun])))]
 pub(crate) async fn list(
@@ -185,16 +185,17 @@ pub(crate) async fn add(
     let numbers = change.add_to_inventory(&ranges, network.as_deref()).await?;
     let done = finish(&context, change, &trial).await?;
     if !trial.dry_run {
-        // Some pools may have got too few numbers when they were created. Fills these pools now,
-        // without waiting for the next check.
+        // Some pools may have received too few numbers when they were created. Fills these pools
+        // now, without waiting for the next check.
         let (version, _) = context.store.fill_short(context.live.now(), false).await?;
         context.live.changed(version);
     }
     Ok(Json(Counted { numbers, done }))
 }
 
-/// Takes numbers out of rotation, or ends their quarantine. A token of one network can only move
-/// the numbers that `GET /v1/numbers` lists for it, and not let other networks use them.
+/// Takes numbers out of rotation, or ends their quarantine. A token that is limited to one network
+/// can move only the numbers that `GET /v1/numbers` lists for it, and cannot let other networks use
+/// them.
 #[utoipa::path(post, path = "/v1/numbers/moves", params(Trial), request_body = Move,
     responses((status = 200, body = Counted), (status = 403), (status = 404), (status = 409)))]
 pub(crate) async fn move_to(

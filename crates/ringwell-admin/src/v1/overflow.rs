@@ -20,8 +20,8 @@ use crate::problem::Problem;
 /// The default number of pools in the list. `/metrics` shows the same number of pools.
 pub(crate) const TOP: usize = 10;
 
-/// The maximum number of pools in the list. This limits the cost of an answer, and is more than a
-/// person would read.
+/// The maximum number of pools in the list. This limits the cost of an answer. People would not
+/// read a longer list.
 const TOP_MAX: usize = 1000;
 
 #[derive(Deserialize)]

@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::problem::Problem;
 use crate::published::new_key;
 
-/// The reason why there is no state of a pool that is in the directory.
+/// The error text for a pool that is in the directory, but has no state.
 const NOT_SERVED: &str = "no shard of this node serves this pool: the pool may have no numbers in \
     rotation yet";
 

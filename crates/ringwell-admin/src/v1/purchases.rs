@@ -46,7 +46,7 @@ pub(crate) struct Wanted {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
-    /// The network for which to buy numbers. Only its pools may draw them.
+    /// The network to buy numbers for. Only its pools may draw them.
     network: String,
     /// The count of numbers to buy.
     numbers: u32,

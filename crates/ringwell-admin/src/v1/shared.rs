@@ -1,5 +1,4 @@
-//! The parts that the handlers have in common: tokens, dry runs, and the formats of bodies and
-//! numbers.
+//! The parts that the handlers share: tokens, dry runs, and the formats of bodies and numbers.
 
 use axum::Json;
 use axum::extract::Query;
@@ -18,7 +17,7 @@ use crate::problem::Problem;
 /// The maximum number of entries on one page, which is also the default.
 pub(super) const PAGE_MAX: u32 = 1000;
 
-/// The options that all changes have in common.
+/// The options that all changes share.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -100,7 +99,7 @@ pub(super) async fn pool(context: &Context, visitor: &Visitor, id: &str) -> Resu
     pool.ok_or_else(|| Problem::not_found(format!("there is no ring pool {id}")))
 }
 
-/// The answer if this node has no data on a pool: names the node that has them, or gives `reason`.
+/// The answer if this node has no data about a pool: names the node that has it, or gives `reason`.
 pub(super) async fn not_here(context: &Context, pool: PoolId, reason: &str) -> Problem {
     let detail = match context.live.other_owner(pool).await {
         Some(node) => format!(

@@ -1,7 +1,7 @@
 //! Web sites whose pages show each visitor a promo number.
 //!
-//! A token of one network permits reading and changing a site only if all of the site's pools are
-//! in that network. A removed pool still counts as part of its network.
+//! A token that is limited to one network permits reading and changing a site only if all of the
+//! site's pools are in that network. A removed pool still counts as part of its network.
 
 use std::collections::BTreeMap;
 

@@ -23,7 +23,7 @@ use crate::running_server::PoolLoad;
 /// load, no size suffices, and the computation would take a long time.
 const LOAD_MAX: f64 = 200_000.0;
 
-/// The reason why there is no load of a pool that is new to this node.
+/// The error text for a pool that is new to this node, so that its load is unknown.
 const NOT_COUNTED: &str = "this node has not counted the pool's requests for long enough yet: try \
     again in two minutes";
 
@@ -46,7 +46,7 @@ pub(crate) struct Wanted {
     together: u32,
 }
 
-/// The condition under which numbers count as unused, and whether to simulate the change.
+/// The condition for numbers to count as unused, and whether to simulate the change.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -71,7 +71,7 @@ pub(crate) struct LoadView {
     /// The mean count of numbers that would be locked if the pool never ran out: the rows per
     /// second times `lockout_seconds`.
     load: f64,
-    /// The mean time for which an allocation locks a number: the lifetime, plus the time that
+    /// The mean time that an allocation locks a number: the lifetime, plus the time that
     /// keep-alives add, minus the time that releases save.
     lockout_seconds: f64,
     /// The highest mean load in a clock hour of the last day.
@@ -106,12 +106,12 @@ pub(crate) struct ForecastView {
     /// The mean time from one allocation of a number to the next. Null if the number is never
     /// needed again.
     reuse_seconds: Option<f64>,
-    /// The share of callers who call after their number was given to another visitor.
+    /// The share of callers who call after their number was handed out to another visitor.
     misattributed: f64,
     /// The value of `misattributed` if the next number were chosen at random among the free ones.
     misattributed_random: f64,
     /// The share of callers who are not attributed correctly, because of overflow or because their
-    /// number was given to another visitor.
+    /// number was handed out to another visitor.
     not_attributed: f64,
 }
 

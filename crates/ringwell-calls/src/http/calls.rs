@@ -74,7 +74,7 @@ async fn require_token(State(tokens): State<Tokens>, mut request: Request, next:
         return Problem::new(StatusCode::FORBIDDEN, detail).into_response();
     }
     request.extensions_mut().insert(SeesCallers(sees_callers));
-    // Log lines about changes name the token with which the change was requested.
+    // Log lines about changes name the token that requested the change.
     let author = token.map(|token| TokenHash::of(token.as_bytes()).author());
     next.run(request).instrument(tracing::info_span!("api", author)).await
 }

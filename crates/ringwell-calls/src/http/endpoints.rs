@@ -1,4 +1,4 @@
-//! `/v1/webhooks`: manages the endpoints to which events are sent.
+//! `/v1/webhooks`: manages the endpoints that receive events.
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -94,7 +94,7 @@ fn is_key(text: &str) -> bool {
     (1..=KEY_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// Refuses a URL to which events cannot be sent.
+/// Refuses a URL that events cannot be sent to.
 async fn check(service: &Service, url: String) -> Result<(), Problem> {
     let of = service.clone();
     let checked = service.run(async move { of.check_url(&url).await }).await?;

@@ -45,7 +45,7 @@ pub(super) async fn post(
     erase(&service, whom).await
 }
 
-/// Erases the data of a caller.
+/// Erases a caller's data.
 pub(super) async fn caller(
     State(service): State<Service>,
     Path(number): Path<String>,

@@ -21,7 +21,7 @@ use crate::provider::{
 use crate::route::RoutePlan;
 use crate::service::{Destination, IncomingCall, Service};
 
-/// The maximum size of a body. Providers send a few kilobytes.
+/// The maximum size of a body. Providers' bodies have a few kilobytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// The time limit for receiving a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(5);
@@ -125,9 +125,9 @@ async fn read_body(body: Body) -> Result<Vec<u8>, Refused> {
     }
 }
 
-/// Logs the reason why a signature does not match, so that the operator can correct the
-/// configuration. The log line contains the provider, the URL and, if known, a hint for the
-/// correction. It does not contain the values of the request's fields.
+/// Logs why a signature does not match, so that the operator can correct the configuration. The log
+/// line contains the provider, the URL and, if known, a hint for the correction. It does not
+/// contain the values of the request's fields.
 fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
     let Some(left_out) = account.warnings.pass() else { return };
     let shown = Shown::of(account, incoming);
@@ -149,8 +149,8 @@ fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
     );
 }
 
-/// Logs the fields of a report that were ignored. No call is lost because of them, so the report is
-/// accepted, and nothing else would show the mistake.
+/// Logs the fields of a report that were ignored. They do not lose a call, so the report is
+/// accepted, and only this log line shows the mistake.
 fn warn_unread(account: &Account, unread: &[Unread]) {
     if unread.is_empty() {
         return;
@@ -162,7 +162,7 @@ fn warn_unread(account: &Account, unread: &[Unread]) {
         account = account.name,
         fields,
         left_out,
-        "a report of a call has fields whose values are not accepted. The report is stored without \
+        "a call report has fields whose values are not accepted. The report is stored without \
          them"
     );
 }
@@ -174,7 +174,7 @@ async fn answer(
     incoming: &Incoming,
     report: Report,
 ) -> Result<Instruction, Refused> {
-    // A URL that the provider got from an earlier answer contains the called number.
+    // URLs in answers contain the called number.
     let named = incoming.query_form().find("n").map(|digits| format!("+{digits}"));
     let leg = report.leg;
     let call = IncomingCall {

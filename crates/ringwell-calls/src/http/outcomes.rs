@@ -165,7 +165,7 @@ pub(super) async fn upload(
     Ok(Json(json!({ "recorded": new, "known": known, "problems": problems })))
 }
 
-/// Refuses a list whose first line names a column that does not exist.
+/// Refuses a list if its first line names a column that does not exist.
 fn check_header(header: &csv::StringRecord) -> Result<(), Problem> {
     const COLUMNS: [&str; 8] =
         ["call", "account", "provider_call_id", "type", "value", "currency", "at", "external_id"];

@@ -15,7 +15,7 @@ use crate::service::Stopped;
 
 static FAILURES: Repeated = Repeated::new();
 
-/// An error, with a text that says what to do.
+/// An error, with advice for the client.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -39,7 +39,7 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
-    /// The answer to a request about a call that is not in the log. Set `waits` if reports of calls
+    /// The answer to a request about a call that is not in the log. Set `waits` if call reports
     /// were waiting to be written to the log just before the log was queried.
     pub(super) fn no_call(waits: bool) -> Self {
         if waits {
@@ -52,8 +52,8 @@ impl Problem {
 /// The error text for a call that is not in the log.
 pub(super) const NO_CALL: &str = "there is no such call";
 
-/// The error text for a call that is not in the log, if reports of calls are waiting to be written
-/// to the log.
+/// The error text for a call that is not in the log, if call reports are waiting to be written to
+/// the log.
 pub(super) const CALL_MAY_WAIT: &str = "some reports of calls are not in the call log yet, and one \
                                         of them may be about this call; try again";
 

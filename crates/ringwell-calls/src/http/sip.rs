@@ -52,7 +52,7 @@ struct Question {
     from: String,
     call_id: String,
     trunk: Option<String>,
-    /// The host, optionally with a port, through which telephone numbers are reached.
+    /// The host, optionally with a port, that connects calls to telephone numbers.
     gateway: Option<String>,
     /// Headers of the INVITE request that contain more information about the caller.
     headers: BTreeMap<String, String>,
@@ -186,7 +186,7 @@ impl SwitchAnswer {
         self.decision.destination.plan()
     }
 
-    /// The address of each destination, in the order in which they are tried.
+    /// Each destination's address, in the order of attempts.
     fn contacts(&self) -> Vec<String> {
         let of = |to: &String| match &self.gateway {
             _ if !to.starts_with('+') => to.clone(),
@@ -196,8 +196,8 @@ impl SwitchAnswer {
         self.plan().into_iter().flat_map(|plan| &plan.to).map(of).collect()
     }
 
-    /// The number to show to the callee: the number that the routing rule sets or, if there is
-    /// none, the caller's number.
+    /// The number to show to the callee: the routing rule's number or, if there is none, the
+    /// caller's number.
     fn caller_id(&self) -> Option<&str> {
         let configured = self.plan().and_then(|plan| plan.caller_id.as_deref());
         configured.or_else(|| self.decision.caller.number())
@@ -233,7 +233,7 @@ impl SwitchAnswer {
         answer
     }
 
-    /// The answer's names and values, for the formats that consist of name-value pairs.
+    /// The answer's names and values, for formats that consist of name-value pairs.
     fn pairs(&self) -> Vec<(&'static str, String)> {
         let contact = self.contacts().into_iter().next();
         let text = |value: Option<&str>| value.unwrap_or_default().to_owned();

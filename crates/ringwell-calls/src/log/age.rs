@@ -1,9 +1,9 @@
-//! The time by which the age of calls, events and failures is judged.
+//! The reference time for the age of calls, events and failures.
 //!
-//! What is redacted or removed because of its age cannot be restored. Therefore, a wall clock that
-//! has leapt is not believed for a day, as for the history in the journal: until then, this time
-//! advances by the time for which processes have run. It is stored, so that a restart does not end
-//! the doubt. Source: docs/operations.md, "The wall clock is wrong, or was set".
+//! Data that is redacted or removed because of its age cannot be restored. Therefore, a wall clock
+//! that has leapt is not trusted for a day, as with the history in the journal. Until then, the
+//! reference time advances only while a process runs. It is stored, so that a restart does not make
+//! the clock trusted again. Source: docs/operations.md, "The wall clock is wrong, or was set".
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,22 +15,22 @@ use super::database::LogDatabase;
 use super::error::LogError;
 use super::values::{from_ms, ms};
 
-/// The largest difference between the wall clock and the expected time that is not a leap. While no
-/// process runs, no time is expected to pass, so a longer downtime looks like a leap.
+/// The largest difference between the wall clock and the expected time that does not count as a
+/// leap. While no process runs, no time is expected to pass, so a longer downtime looks like a
+/// leap.
 const LEAP_MIN: Millis = Millis(60 * 60 * 1000);
-/// The running time after which a clock that has leapt is believed.
+/// The running time after which a clock that has leapt is trusted.
 const BELIEF: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// The time, and whether the wall clock is in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Age {
     at: Millis,
-    /// The running time for which the wall clock has been in doubt. `None` if it is believed.
+    /// The running time for which the wall clock has been in doubt. `None` if it is trusted.
     doubted: Option<Millis>,
 }
 
-/// The time in memory, with the moment at which it was computed. `None` before it was read from the
-/// log.
+/// The time in memory, and the moment when it was computed. `None` before it was read from the log.
 #[derive(Debug, Default)]
 pub(super) struct AgeClock(Mutex<Option<(Age, Instant)>>);
 
@@ -45,7 +45,7 @@ impl Age {
         Self { at: expected, doubted: Some(doubted) }
     }
 
-    /// The time by which ages are judged when the wall clock shows `wall`.
+    /// The reference time for ages when the wall clock shows `wall`.
     fn time(self, wall: Millis) -> Millis {
         self.at.min(wall)
     }
@@ -61,7 +61,7 @@ impl AgeClock {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
-    /// The time by which ages are judged: see [`Log::age_time`](super::Log::age_time).
+    /// The reference time for ages: see [`Log::age_time`](super::Log::age_time).
     pub(super) fn time(&self, wall: Millis) -> Millis {
         let Some((age, since)) = self.get() else { return Millis::ZERO };
         let passed = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -84,7 +84,7 @@ impl AgeClock {
         if age.doubted.is_some() && before.doubted.is_none() {
             tracing::warn!(
                 "the wall clock has leapt, or the server was stopped for more than an hour: for 24 \
-                 hours, the age of calls and events is judged as if it had not passed"
+                 hours, calls and events age as if the skipped time had not passed"
             );
         }
         let query = sqlx::query("UPDATE call_counter SET age_ms = $1, doubted_ms = $2");

@@ -1,4 +1,4 @@
-//! Applies the change of a call that a report contains, and derives the events to publish.
+//! Applies a report's change to a call, and derives the events to publish.
 
 use ringwell_core::Millis;
 use sqlx::AnyConnection;
@@ -26,7 +26,7 @@ const COMPLETED: char = 'c';
 const OUTDATED: char = 'o';
 
 impl CallRow {
-    /// The number and the time for which the visitor is looked up.
+    /// The number and the time to look up the visitor for.
     fn to_look_up(&self) -> (Option<String>, Millis) {
         (self.number.clone(), self.facts.started_at())
     }
@@ -138,8 +138,8 @@ async fn apply_in(
     Ok(Applied { call: id, unattributed, is_new })
 }
 
-/// Joins the reports in `change` to `facts`. Returns whether any fact is new. A report that is dated
-/// by its arrival must not make a call begin earlier only because the clock was set back.
+/// Joins the reports in `change` to `facts`. Returns whether any fact is new. If a report is dated
+/// by its arrival, a clock that was set back must not make the call begin earlier.
 fn join(facts: &mut Facts, change: &CallChange, now: Millis) -> bool {
     let mut is_new = false;
     if let Some(arrived) = change.seen {

@@ -128,7 +128,7 @@ impl Backlog {
     pub(super) fn open(path: &Path) -> io::Result<(Self, Vec<CallChange>)> {
         let empty = Self { path: path.to_owned(), count: 0 };
         let is_there = file_exists(path).map_err(|error| {
-            let advice = "Once this is corrected, restart the server. Until then, reports of calls \
+            let advice = "Once this is corrected, restart the server. Until then, call reports \
                           wait only in memory, and are lost if the server stops before they are \
                           in the call log";
             io::Error::new(error.kind(), format!("{error}. {advice}"))
@@ -163,7 +163,7 @@ impl Backlog {
             tracing::warn!(
                 lines = unread.len(),
                 file = %aside.display(),
-                "some waiting reports of calls cannot be read, and were moved to this file, which \
+                "some waiting call reports cannot be read, and were moved to this file, which \
                  may contain callers' numbers"
             );
         }
@@ -213,8 +213,8 @@ impl Backlog {
         lines
     }
 
-    /// Whether there is no longer a file at the path, although the file contained changes that are
-    /// not in the database yet. Those changes must be written to a new file.
+    /// Whether the file at the path is gone although it contained changes that are not in the
+    /// database yet. Those changes must be written to a new file.
     pub(super) fn is_lost(&mut self) -> bool {
         let is_lost = self.count > 0 && !matches!(file_exists(&self.path), Ok(true));
         if is_lost {

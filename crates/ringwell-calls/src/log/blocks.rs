@@ -14,7 +14,7 @@ use crate::caller::Caller;
 use crate::provider::Refusal;
 use crate::robocall::{CALLS_MAX, Earlier, Robocall, SPAN, score};
 
-/// Whether an entry's id is one of an earlier release: `b_` and 16 digits.
+/// Whether an entry's id is from an earlier release: `b_` and 16 digits.
 const DERIVED: &str = "LENGTH(id) = 18";
 
 /// The result of adding an entry.
@@ -86,9 +86,9 @@ impl Log {
         Ok(Blocked::Stored(stored))
     }
 
-    /// Replaces the ids that earlier releases gave to entries. These ids are a hash of the caller's
-    /// number, from which the number can be computed, and calls keep them. As long as a server of
-    /// an earlier release uses the same database, it goes on writing such ids.
+    /// Replaces the ids that earlier releases gave to entries. Such an id is a hash of the caller's
+    /// number, is stored with calls, and reveals the number. A server of an earlier release that
+    /// uses the same database continues to write such ids.
     ///
     /// # Errors
     /// [`LogError`].

@@ -43,7 +43,7 @@ pub struct CallChange {
     pub stir: Option<Stir>,
     /// The result of the attribution, if the look-up has been completed.
     pub attribution: Option<Attribution>,
-    /// The number and the time for which `attribution` was looked up. If the call's number or time
+    /// The number and the time that `attribution` was looked up for. If the call's number or time
     /// has changed since the look-up, the attribution is ignored.
     pub looked_up: Option<(Option<String>, Millis)>,
     /// If the call was refused, the id of the matching entry in the list of blocked callers.
@@ -62,7 +62,7 @@ pub struct Applied {
 }
 
 impl ReportedEvent {
-    /// Whether the report has no time of its own, so that it is dated by its arrival.
+    /// Whether the report contains no time, so that its time of arrival is used.
     pub(super) fn is_dated_by_arrival(&self) -> bool {
         self.event.at == self.received
     }

@@ -18,7 +18,8 @@ use tokio::time::Instant;
 
 use super::error::LogError;
 
-/// The time for which a missing file is not created again, because an operator may be replacing it.
+/// The time to wait before a missing file is created again, because an operator may be replacing
+/// it.
 const MISSING_MIN: Duration = Duration::from_secs(3);
 /// The time after which a damaged file is reopened if it has not been replaced.
 const DAMAGED_MIN: Duration = Duration::from_secs(5);
@@ -72,7 +73,7 @@ impl LogDatabase {
         Ok(self.current().database.ready().await?)
     }
 
-    /// The path of SQLite's file. `None` for PostgreSQL.
+    /// The path of the SQLite file. `None` for PostgreSQL.
     pub(crate) fn file(&self) -> Option<&Path> {
         match &self.location {
             Location::File(path) => Some(path),
@@ -251,7 +252,7 @@ impl LogTransaction {
         Ok(database.ready().await?)
     }
 
-    /// Returns `result`. An error that shows that the file is damaged is converted to a
+    /// Returns `result`. If an error shows that the file is damaged, it is converted to a
     /// [`FileFault`].
     pub(crate) fn judge<T>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
         result.map_err(|error| judged(&self.database, error))

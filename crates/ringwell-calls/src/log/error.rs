@@ -20,7 +20,7 @@ pub enum LogError {
         .0.display()
     )]
     Missing(PathBuf),
-    /// The stored data are damaged: they cannot be parsed.
+    /// The stored data is damaged: it cannot be parsed.
     #[error("the call log is damaged: {0}")]
     Damaged(String),
     /// The operating system provides no random bytes for ids and secrets.
@@ -102,10 +102,11 @@ impl LogError {
 /// again on every retry. Errors such as a full disk, a lock, a failed read or a server shutdown are
 /// temporary.
 fn is_about_statement(code: &str) -> bool {
-    // A code of five characters is an SQLSTATE of PostgreSQL. The listed classes are, in order:
-    // unsupported features, data, constraints, syntax and names, and limits.
+    // A five-character code is a PostgreSQL SQLSTATE. The listed classes are, in order: unsupported
+    // features, data, constraints, syntax and names, and limits.
     if code.len() == 5 {
-        // A table or column is missing, or this user may not use it. During a restore, this passes.
+        // A table or column is missing, or this user may not use it. During a restore, this is
+        // temporary.
         let is_being_restored = matches!(code, "42P01" | "42703" | "42501");
         return !is_being_restored && ["0A", "22", "23", "42", "54"].contains(&&code[..2]);
     }

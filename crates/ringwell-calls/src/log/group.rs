@@ -1,9 +1,9 @@
 //! Combines the reads and writes of all changes in one transaction.
 //!
 //! Owns the affected calls until they are written. Invariant: the result is the same as if each
-//! change had been stored before the next one. One statement reads or writes all calls of the
-//! transaction. The reason is that each statement wakes the connection's thread, which then wakes
-//! the waiting task. With one statement per call, these wake-ups took longer than the statements.
+//! change had been stored before the next one. One statement reads or writes all calls in the
+//! transaction, because each statement wakes the connection's thread, which then wakes the waiting
+//! task. With one statement per call, these wake-ups took longer than the statements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub(super) struct Group {
     events: Vec<NewEvent>,
 }
 
-/// A call of the group.
+/// A call in the group.
 pub(super) struct GroupCall {
     pub(super) row: CallRow,
     /// Whether the call is in the table, possibly in an earlier state.
@@ -172,7 +172,7 @@ impl Group {
     }
 }
 
-/// Whether `change` contains another time for the beginning of the call `row`.
+/// Whether `change` contains a different start time for the call `row`.
 fn moves_beginning(row: &CallRow, change: &CallChange) -> bool {
     let mut facts = row.facts.clone();
     for reported in &change.events {

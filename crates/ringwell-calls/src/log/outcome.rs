@@ -237,13 +237,13 @@ impl OutcomeRow {
     }
 
     /// Whether both outcomes have the same type, value and currency. Their times are not compared:
-    /// a sender may leave the time out, and then each attempt has another one.
+    /// if the sender leaves the time out, each attempt has a different one.
     fn has_facts_of(&self, other: &Self) -> bool {
         let facts = |it: &Self| (it.kind.clone(), it.plain_value(), it.currency.clone());
         facts(self) == facts(other)
     }
 
-    /// The value without zeros that mean nothing: `129.50` and `129.5` are equal.
+    /// The value without insignificant zeros: `129.50` and `129.5` are equal.
     fn plain_value(&self) -> Option<String> {
         let value = self.value.as_deref()?;
         let (sign, digits) = value.strip_prefix('-').map_or(("", value), |digits| ("-", digits));

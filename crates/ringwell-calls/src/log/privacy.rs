@@ -28,8 +28,8 @@ const CALLS_MAX: u32 = 500;
 /// 50,000 bytes.
 const PATTERN_BYTES_MAX: usize = 1_000;
 
-/// The time after the last report of a call that has not ended, after which the call may be removed:
-/// calls take less than a day, so no report will bring it back.
+/// The time since a call's last report after which the call may be removed even if its end was not
+/// reported. Calls take less than a day, so no report will bring it back.
 const SILENT_MAX: Millis = Millis(24 * 3_600_000);
 
 /// The person whose data is erased.
@@ -39,15 +39,15 @@ pub enum Whom {
     Call(String),
     /// A caller, in all calls. These include calls for which only a hash of the caller is stored.
     Caller(Caller),
-    /// A visitor, identified by a parameter of the page, such as `gclid`. It may be decoded, or have
-    /// the escapes of the page's URL.
+    /// A visitor, identified by a page parameter, such as `gclid`. It may be decoded or still
+    /// contain the URL's escapes.
     Parameter {
         /// The parameter's name.
         name: String,
         /// The parameter's value. If the page had several values, any of them.
         value: String,
     },
-    /// The visitors of allocations that an earlier erasure listed. Calls of other callers may have
+    /// The visitors of allocations that an earlier erasure listed. Other callers' calls may have
     /// been attributed to them since then.
     Visitors(Vec<ErasedAllocation>),
 }
@@ -85,8 +85,7 @@ pub enum Removed {
 }
 
 impl Log {
-    /// The key with which callers are hashed in `month`, such as `2026-11`. Creates the key if it
-    /// is missing.
+    /// The key for hashing callers in `month`, such as `2026-11`. Creates the key if it is missing.
     ///
     /// # Errors
     /// [`LogError`].
@@ -138,8 +137,8 @@ impl Log {
             }
             Whom::Visitors(listed) => calls_to(&mut tx, listed).await?,
         };
-        // Reads all calls first, because erasing the data of one call may remove the data by which
-        // another call is found.
+        // Reads all calls first, because erasing one call's data may make another call impossible
+        // to find.
         let mut theirs = Vec::new();
         for id in ids {
             let Some(found) = call(&mut tx, &id).await? else { continue };
@@ -241,7 +240,7 @@ impl Log {
     }
 }
 
-/// The time at which the newest report about a call was received.
+/// The arrival time of the newest report about a call.
 async fn last_report(db: &mut AnyConnection, id: &str) -> Result<Millis, LogError> {
     let query = sqlx::query("SELECT MAX(received_ms) FROM call_timeline WHERE call = $1");
     let row = query.bind(id.to_owned()).fetch_one(db).await?;
@@ -437,7 +436,7 @@ async fn calls_of(db: &mut AnyConnection, caller: &Caller) -> Result<Vec<String>
     Ok(ids)
 }
 
-/// A parameter as it was given, and without the escapes of a URL.
+/// A parameter as it was given, and with its URL escapes decoded.
 fn spellings(name: &str, value: &str) -> [(String, String); 2] {
     let decoded = (form::decoded(name.as_bytes()), form::decoded(value.as_bytes()));
     [(name.to_owned(), value.to_owned()), decoded]
@@ -472,7 +471,7 @@ async fn calls_with(
 pub fn fingerprint(parameters: &[(String, String)]) -> String {
     let mut all = String::new();
     for (name, value) in parameters {
-        // Length prefixes ensure that different lists result in different texts. Writing to a
+        // Length prefixes ensure that different lists result in different strings. Writing to a
         // `String` cannot fail.
         let _ = write!(all, "{}:{name}{}:{value}", name.len(), value.len());
     }

@@ -79,7 +79,7 @@ pub struct EventRow {
     pub body: String,
 }
 
-/// An endpoint to which events are sent.
+/// An endpoint that receives events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointRow {
     /// The endpoint's id.
@@ -107,7 +107,7 @@ pub struct EndpointRow {
 /// The counts of endpoints by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
-    /// Endpoints that accepted the last event, or got none yet.
+    /// Endpoints that accepted the last event, or have not been sent any yet.
     pub accepting: u64,
     /// Enabled endpoints whose last delivery failed.
     pub failing: u64,
@@ -261,7 +261,7 @@ impl Log {
         query.fetch_all(&mut *tx).await?.iter().map(EventRow::read).collect()
     }
 
-    /// Lists the endpoints to which events are sent.
+    /// Lists the endpoints that receive events.
     ///
     /// # Errors
     /// [`LogError`].
@@ -280,7 +280,7 @@ impl Log {
         query.fetch_all(&mut *tx).await?.iter().map(EndpointRow::read).collect()
     }
 
-    /// Counts the endpoints to which events are sent.
+    /// Counts the endpoints that receive events.
     ///
     /// # Errors
     /// [`LogError`].
@@ -312,9 +312,9 @@ impl Log {
     }
 }
 
-/// The values of the column `caller` that stand for `caller`: the caller, for a SIP address also the
-/// spellings that earlier builds stored, and the hashes in each month in which callers were hashed.
-/// There are none if the caller has no number or address.
+/// The values of the column `caller` that stand for `caller`: the caller itself, a SIP address's
+/// spellings from earlier builds, and a hash for each month in which callers were hashed. There are
+/// none if the caller has no number or address.
 pub(super) async fn columns_of(
     db: &mut AnyConnection,
     caller: &Caller,
@@ -340,7 +340,7 @@ pub(super) async fn columns_of(
     Ok(columns.into_iter().collect())
 }
 
-/// The statement that lists calls, and its first arguments: numbers, then texts. The remaining
+/// The statement that lists calls, and its first arguments: numbers, then strings. The remaining
 /// arguments are the cursor's time and id, and the maximum number of calls. `callers` are the
 /// [`columns_of`] the filter's caller.
 pub(super) fn statement(

@@ -1,4 +1,4 @@
-//! A call as the log contains it.
+//! A call, as stored in the log.
 
 use ringwell_core::Millis;
 use serde_json::{Value, json};
@@ -18,13 +18,13 @@ use crate::robocall::Robocall;
 /// A call in the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRow {
-    /// Ringwell's id of the call.
+    /// Ringwell's id for the call.
     pub id: String,
     /// The account that reported the call.
     pub account: String,
     /// The account's provider.
     pub provider: String,
-    /// The provider's id of the call.
+    /// The provider's id for the call.
     pub provider_call: String,
     /// The count of changes to the call.
     pub sequence: u64,
@@ -36,7 +36,7 @@ pub struct CallRow {
     pub caller: Caller,
     /// Whether this is the caller's first call. `None` for callers without a number.
     pub first_time: Option<bool>,
-    /// The first destination to which the call was sent.
+    /// The first destination that the call was sent to.
     pub destination: Option<String>,
     /// The visitor to whom the number was shown.
     pub attribution: Attribution,

@@ -476,7 +476,7 @@ async fn a_robots_calls_get_a_score_and_a_persons_do_not() {
     assert_eq!(log.calls(&blocked, None, 10).await.unwrap(), []);
 }
 
-/// A change that contains everything that is known when a call begins.
+/// A change with everything that is known when a call begins.
 fn complete(call: u64) -> CallChange {
     let allocation = Allocation {
         allocated_ms: 9_000,

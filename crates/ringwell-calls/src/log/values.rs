@@ -1,4 +1,4 @@
-//! Values in the form in which the database and the API contain them: numbers, times and ids.
+//! Numbers, times and ids, in the formats of the database and the API.
 
 use ringwell_core::Millis;
 

@@ -36,12 +36,12 @@ const GROUP_MAX: usize = 256;
 const INTERVAL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(10));
 /// The first and the longest pause before a failed transaction is retried.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// The time after which an unstored change is also written to the backlog file. If half of the time
-/// until the submitter's deadline is shorter, that time is used instead. A caller waits only a
-/// quarter of a second for an answer, but a transaction may take ten seconds to fail if the
-/// database is unavailable.
+/// The time after which an unstored change is also written to the backlog file. Half of the time
+/// until the submitter's deadline is used instead if that is shorter. A caller waits only a quarter
+/// of a second for an answer, but a transaction may take ten seconds to fail if the database is
+/// unavailable.
 const KEEP_AFTER: Duration = Duration::from_millis(100);
-/// The time for which a submitter waits for a slow database although its change is already in the
+/// The time that a submitter waits for a slow database even though its change is already in the
 /// backlog file. It applies to submitters that only need to know that the change is not lost. If
 /// the database stores the change within this time, the submitter can read it from the log.
 const ANSWER_AFTER: Duration = Duration::from_secs(2);
@@ -371,7 +371,7 @@ impl Run {
         self.waiting.send_modify(|waiting| waiting.kept -= count);
         tracing::error!(
             reports = count,
-            "calls-waiting.jsonl was removed while it contained waiting reports of calls: the \
+            "calls-waiting.jsonl was removed while it contained waiting call reports: the \
              reports are written again. Leave this file in the data directory"
         );
     }
@@ -383,7 +383,7 @@ impl Run {
             Some(Ok(())) => true,
             Some(Err(error)) => {
                 if let Some(left_out) = NOT_KEPT.pass() {
-                    tracing::error!(%error, left_out, "reports of calls are kept only in memory, \
+                    tracing::error!(%error, left_out, "call reports are kept only in memory, \
                         and are lost when the server stops");
                 }
                 false

@@ -61,8 +61,7 @@ pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {
         && matches!(kind, Some(EventKind::Ended(Some(Outcome::Answered))));
     let talk_seconds = talk.filter(|_| is_talk).and_then(|talk| u32::try_from(talk).ok());
     let key = format!("{event}:{}", leg.place);
-    // Reports about the callee's leg contain the numbers of that leg, not those of the caller's
-    // leg.
+    // Reports about the callee's leg contain that leg's numbers, not the caller's leg's.
     let is_callers = matches!(event, "initiate" | "answer" | "disconnect")
         && text("direction") != Some("outbound");
     let shaken = &body["stirShaken"];

@@ -13,10 +13,10 @@ pub enum Instruction {
     Nothing,
 }
 
-/// A destination to which a call is connected.
+/// A call's destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connect {
-    /// Ringwell's id of the call. Later requests contain it if the provider supports that.
+    /// Ringwell's id for the call. Later requests contain it if the provider supports that.
     pub call: String,
     /// The called number: digits without `+`, or empty.
     pub number: String,
@@ -27,7 +27,7 @@ pub struct Connect {
     pub from: Option<String>,
     /// The number to show to the callee instead of the caller's number.
     pub caller_id: Option<String>,
-    /// The time for which the destination rings, in seconds.
+    /// The destination's ringing time, in seconds.
     pub timeout_s: u64,
     /// Whether an announcement is played to the callee first.
     pub whisper: bool,
@@ -35,7 +35,7 @@ pub struct Connect {
     pub leg: super::Leg,
 }
 
-/// The way in which a call is refused.
+/// The answer that refuses a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Refused as if the number were not in service.

@@ -16,14 +16,14 @@ use crate::call::{CallEvent, EventKind, Outcome};
 use crate::digest;
 use crate::webhook::sign::{self, Mismatch};
 
-/// The name of the field that contains the id of the call.
+/// The name of the field with the call's id.
 const CALL_ID: &str = "call_id";
 const EVENT: Unread =
     Unread { field: "event", accepted: "started, ringing, answered or ended, in any case" };
 const STATUS: Unread = Unread {
     field: "status",
-    accepted: "answered, busy, no_answer, rejected, caller_gave_up, failed, a value of DIALSTATUS, \
-               a hangup cause of FreeSWITCH, or a final SIP status such as 486",
+    accepted: "answered, busy, no_answer, rejected, caller_gave_up, failed, a DIALSTATUS value, \
+               a FreeSWITCH hangup cause, or a final SIP status such as 486",
 };
 const TALK_SECONDS: Unread =
     Unread { field: "talk_seconds", accepted: "a number of seconds from 0 to 2592000" };
@@ -139,8 +139,9 @@ fn talk_seconds(text: &str) -> Option<u32> {
     u32::try_from(talk.as_secs().max(u64::from(!talk.is_zero()))).ok()
 }
 
-/// Parses an outcome in Ringwell's own terms, in those of Asterisk's `DIALSTATUS`, in those of
-/// `FreeSWITCH`, or as a final SIP status. Other usual spellings of these names are accepted too.
+/// Parses an outcome: one of Ringwell's own names, a value of Asterisk's `DIALSTATUS`, a
+/// `FreeSWITCH` hangup cause, or a final SIP status. Other common spellings of these names are also
+/// accepted.
 pub(super) fn outcome(status: &str) -> Option<Outcome> {
     if let Some(outcome) = status.parse().ok().and_then(sip_outcome) {
         return Some(outcome);

@@ -11,7 +11,7 @@ static NOT_BELIEVED: Repeated = Repeated::new();
 /// The maximum time by which a provider's clock may be ahead of the server's clock.
 const AHEAD_MAX: Millis = Millis(60_000);
 /// The longest accepted delay of a report. It is long because reports may wait at a switch. A call
-/// must be attributed by its own time, not by the time at which its report arrived.
+/// must be attributed by its own time, not by its report's time of arrival.
 const BEHIND_MAX: Millis = Millis(30 * 24 * 60 * 60 * 1000);
 /// The maximum number of characters of an invalid time to log.
 const SHOWN_MAX: usize = 40;

@@ -95,8 +95,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
         CallEvent { key, kind, at: request.received, talk_seconds }
     });
     let stir = text("STIRVerification");
-    // Reports about the callee's leg contain the numbers of that leg, not those of the caller's
-    // leg.
+    // Reports about the callee's leg contain that leg's numbers, not the caller's leg's.
     let is_callers = match hook {
         Hook::Answer => true,
         Hook::Status => {

@@ -4,7 +4,7 @@ use crate::call::CallEvent;
 use crate::digest;
 use crate::form::Form;
 
-/// The maximum length of a provider's id of a call, in bytes.
+/// The maximum length of a provider's call id, in bytes.
 pub(super) const CALL_ID_BYTES_MAX: usize = 200;
 
 /// The purpose of a request, according to the last part of its path.
@@ -21,8 +21,8 @@ pub enum Hook {
     Whisper,
 }
 
-/// An attempt to reach a destination. It is part of the URLs that the provider gets, so it needs no
-/// storage and survives a restart.
+/// An attempt to reach a destination. It is part of the URLs in answers to the provider, so it
+/// needs no storage and survives a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leg {
     /// The count of attempts before this one.
@@ -38,7 +38,7 @@ const MARK_CHARS: usize = 8;
 /// list may change while the call rings.
 const ATTEMPTS_MAX: usize = 30;
 
-/// Stands for the destination `to` in a URL: the beginning of its SHA-256.
+/// Identifies the destination `to` in a URL: the beginning of its SHA-256.
 fn mark(to: &str) -> String {
     digest::sha256_hex(to.as_bytes())[..MARK_CHARS].to_owned()
 }
@@ -57,7 +57,7 @@ impl Leg {
         format!("leg={}&tried={}", self.place, self.tried.concat())
     }
 
-    /// The first attempt of a call to the destinations `plan`. `None` if there are none.
+    /// A call's first attempt to reach the destinations `plan`. `None` if there are none.
     pub(crate) fn first(plan: &[String]) -> Option<(&String, Self)> {
         let to = plan.first()?;
         Some((to, Self { place: 0, tried: vec![mark(to)] }))
@@ -86,7 +86,7 @@ impl Leg {
 /// The contents of a provider's request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The provider's id of the call. It is the id of the caller's leg, even in reports about the
+    /// The provider's id for the call. It is the id of the caller's leg, even in reports about the
     /// callee's leg.
     pub call: String,
     /// The relevant events that the report contains.
@@ -97,7 +97,7 @@ pub struct Report {
     pub from: Option<String>,
     /// The telephone network's verdict on whether the caller's number is genuine.
     pub stir: Option<Stir>,
-    /// The destination to which the report refers.
+    /// The destination that the report refers to.
     pub leg: Leg,
     /// The fields that were ignored, because their values are not accepted.
     pub unread: Vec<Unread>,
@@ -128,7 +128,7 @@ pub struct Stir {
 /// The reason why a correctly signed request is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// The request does not contain a valid id of a call.
+    /// The request does not contain a valid call id.
     #[error("the request does not identify a call")]
     NoCall,
     /// The field with the call's id is invalid or missing.
@@ -155,7 +155,7 @@ impl Hook {
     }
 }
 
-/// Whether `id` is a valid id of a call.
+/// Whether `id` is a valid call id.
 pub(super) fn is_call_id(id: &str) -> bool {
     (1..=CALL_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic())
 }

@@ -1,5 +1,5 @@
-//! The parts that the signatures of several providers have in common: the public URL, and the
-//! explanation of a mismatch.
+//! The parts that several providers' signatures share: the public URL, and the explanation of a
+//! mismatch.
 
 use crate::account::Account;
 use crate::provider::Incoming;
@@ -15,7 +15,7 @@ const NAME_BYTES_MAX: usize = 40;
 pub struct Unsigned {
     /// The error message.
     pub reason: &'static str,
-    /// A setting with which the signature would match, or other advice.
+    /// A setting that would make the signature match, or other advice.
     pub hint: Option<String>,
     /// Whether the provider sends some requests unsigned, and repeats them with a signature after
     /// an error.
@@ -36,7 +36,7 @@ impl Unsigned {
 /// may have sent the request, and the values may be anyone's personal data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The URL for which the signature was checked, without its query.
+    /// The URL that the signature was checked for, without its query.
     pub url: String,
     /// The media type of the body, if providers use that type.
     pub content_type: &'static str,
@@ -77,7 +77,7 @@ fn names(request: &Incoming) -> String {
     shown.join(" ")
 }
 
-/// Whether `name` looks like the name of a field, and not like a telephone number or an address.
+/// Whether `name` looks like a field name, and not like a telephone number or an address.
 fn is_plain(name: &str) -> bool {
     let is_letter = |b: u8| b.is_ascii_alphabetic() || b == b'_';
     name.len() <= NAME_BYTES_MAX

@@ -1,4 +1,4 @@
-//! The parts that the tests of all providers have in common.
+//! The parts that all providers' tests share.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use ringwell_config::{CallProvider, UnknownNumber};

@@ -130,8 +130,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     };
     let event =
         event.map(|event| CallEvent { key: format!("{}:{}", event.key, leg.place), ..event });
-    // Reports about the callee's leg contain the numbers of that leg, not those of the caller's
-    // leg.
+    // Reports about the callee's leg contain that leg's numbers, not the caller's leg's.
     let is_callers = parent.is_none();
     Ok(Report {
         call,
@@ -147,7 +146,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
 /// The names, or beginnings of names, of the fields that can follow `CallSid` in the signed string.
 const NEXT: [&str; 8] = ["Call", "Dial", "Digits", "Direction", "Forwarded", "From", "Stir", "To"];
 
-/// Whether `text` can be the id of a call: it must not contain the beginning of another field.
+/// Whether `text` can be a call id: it must not contain the beginning of another field.
 pub(super) fn is_sid(text: &str) -> bool {
     !NEXT.iter().any(|field| text.contains(field))
 }

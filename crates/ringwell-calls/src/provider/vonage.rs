@@ -54,7 +54,7 @@ pub(super) fn claims(secrets: &[Vec<u8>], token: &str) -> Option<Value> {
     let (signed, signature) = token.rsplit_once('.')?;
     let (head, claims) = signed.split_once('.')?;
     let json = |part: &str| serde_json::from_slice::<Value>(&digest::from_base64_url(part)?).ok();
-    // The token must not choose the algorithm with which it is checked.
+    // The token must not choose the algorithm for its own check.
     json(head).filter(|head| head["alg"] == "HS256")?;
     let signature = digest::from_base64_url(signature)?;
     let is_signed = secrets.iter().fold(false, |found, key| {
@@ -69,8 +69,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let text = |name: &str| body[name].as_str().filter(|text| !text.is_empty());
     let call = text("conversation_uuid").or_else(|| text("uuid"));
     let is_callee = text("direction") == Some("outbound");
-    // Reports about the callee's leg contain the numbers of that leg, not those of the caller's
-    // leg.
+    // Reports about the callee's leg contain that leg's numbers, not the caller's leg's.
     let is_callers = !is_callee && hook != Hook::Whisper;
     let at = moment::believed(text("timestamp"), request.received, &request.target);
     let leg = request.leg();

@@ -56,7 +56,7 @@ impl Service {
         }
     }
 
-    /// The keep-alives of the allocation to which `call` is attributed, up to the beginning of the
+    /// The keep-alives of the allocation that `call` is attributed to, up to the beginning of the
     /// call. `None` if there is no such allocation, or if the keep-alives are unavailable.
     pub async fn keep_alives(&self, call: &CallRow) -> Option<KeepAlives> {
         let number = promo_number(call.number.as_deref()?)?;

@@ -1,11 +1,11 @@
-//! The place to which a call goes, or the reason why it goes nowhere.
+//! A call's destination, or the reason why it has none.
 
 use std::fmt;
 
 use crate::provider::Refusal;
 use crate::route::RoutePlan;
 
-/// The place to which a call goes.
+/// A call's destination, or the reason why it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// The call is connected.

@@ -1,5 +1,4 @@
-//! Chooses the destination of a call: the configuration's, or the one that the user's program
-//! chooses.
+//! Chooses a call's destination, as the user's program or the configuration determines it.
 //!
 //! Source: docs/spec/calls.md, "Where a call goes".
 
@@ -96,8 +95,9 @@ impl Service {
         routed.keep(call, plan.clone());
     }
 
-    /// The destinations of the known call with the id `call`, which `account` reported: those that
-    /// the user's program chose, or otherwise those that the configuration assigns to `number`.
+    /// The destinations of the known call with the id `call`, which `account` reported. The user's
+    /// program may have chosen them; otherwise, they are those that the configuration assigns to
+    /// `number`.
     pub async fn plan_of_call(
         &self,
         (account, call): (&str, &str),
@@ -158,7 +158,8 @@ impl Service {
         if to.is_empty() { Err(NoPlan::Loops(loops)) } else { Ok(RoutePlan { to, ..plan }) }
     }
 
-    /// Separates the destinations `to` of a call to `number` from those that would cause a loop.
+    /// Splits the destinations `to` of a call to `number` into usable ones and those that would
+    /// cause a loop.
     pub(super) fn cut_loops(
         &self,
         to: Vec<String>,
@@ -177,7 +178,7 @@ impl Service {
     }
 }
 
-/// The pool from which the visitor got the number.
+/// The pool that the visitor's number came from.
 fn pool_of(attribution: &Attribution) -> Option<Serving> {
     let pool = attribution.pool.as_ref()?;
     Some(Serving { pool: PoolId(pool.id), name: pool.name.clone(), is_overflow: false })

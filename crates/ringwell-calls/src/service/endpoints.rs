@@ -1,4 +1,4 @@
-//! Counts the endpoints of webhooks by their state, for the metrics.
+//! Counts webhook endpoints by their state, for the metrics.
 
 use std::sync::PoisonError;
 use std::time::Duration;

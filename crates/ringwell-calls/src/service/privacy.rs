@@ -1,5 +1,4 @@
-//! Converts callers to the form in which the call log stores them, and redacts and removes old
-//! calls.
+//! Converts callers to the form that the call log stores, and redacts and removes old calls.
 
 use std::collections::VecDeque;
 use std::sync::{MutexGuard, PoisonError};
@@ -16,8 +15,8 @@ use crate::log::{CallChange, LogError};
 
 /// The interval between two searches for calls to remove.
 const EVERY: Duration = Duration::from_mins(10);
-/// The time limit for reading the key with which a month's callers are hashed. Without the key, a
-/// caller is stored as withheld at first.
+/// The time limit for reading the key that hashes a month's callers. Without the key, a caller is
+/// stored as withheld at first.
 const KEY_MAX: Duration = Duration::from_millis(100);
 /// The interval between two attempts to hash the callers that wait for the key.
 const HASH_AGAIN: Duration = Duration::from_secs(1);
@@ -25,8 +24,8 @@ const HASH_AGAIN: Duration = Duration::from_secs(1);
 const UNHASHED_MAX: usize = 10_000;
 
 impl Service {
-    /// Converts the caller of `call` to the form in which the log stores callers. If the caller
-    /// cannot be hashed yet, it counts as withheld until [`Self::hash_waiting`] completes the call.
+    /// Converts the caller of `call` to the form that the log stores. If the caller cannot be
+    /// hashed yet, it counts as withheld until [`Self::hash_waiting`] completes the call.
     pub(super) async fn stored_caller(&self, caller: Caller, call: &IncomingCall) -> Caller {
         if let Some(stored) = self.stored_form(&caller, call.received).await {
             return stored;
@@ -40,7 +39,7 @@ impl Service {
         Caller::Withheld
     }
 
-    /// The form in which the log stores the caller of a call at `at`. `None` if the key is missing.
+    /// The stored form of the caller of a call at `at`. `None` if the key is missing.
     async fn stored_form(&self, caller: &Caller, at: Millis) -> Option<Caller> {
         match self.settings().caller_ids {
             _ if caller.to_column().is_none() => Some(caller.clone()),
@@ -111,7 +110,7 @@ impl Service {
         }
     }
 
-    /// Redacts and removes what is old, unless the wall clock, which shows `wall`, has leapt.
+    /// Redacts and removes old calls, unless the wall clock, which shows `wall`, has leapt.
     pub(super) async fn forget_old(&self, wall: Millis) -> Result<(), LogError> {
         let now = self.inner.log.note_age_time(wall).await?;
         self.forget_due(now).await

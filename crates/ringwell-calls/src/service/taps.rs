@@ -9,7 +9,7 @@ use crate::attribution::ReportedAllocation;
 use crate::clock::now;
 use crate::log::Tap;
 
-/// The most by which a provider's clock may lag behind this server's clock.
+/// The maximum lag of a provider's clock behind this server's clock.
 const CLOCKS_DIFFER: Millis = Millis(5_000);
 
 static UNREAD: Repeated = Repeated::new();

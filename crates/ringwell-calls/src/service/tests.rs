@@ -521,7 +521,7 @@ async fn the_files_do_not_contain_callers_that_were_redacted_or_unblocked() {
     service.close().await;
 }
 
-/// What is redacted or removed cannot be restored, so a clock that has leapt is not believed yet.
+/// Redacted and removed data cannot be restored, so a clock that has leapt is not trusted yet.
 #[tokio::test]
 async fn a_wall_clock_that_leaps_ahead_redacts_and_removes_nothing() {
     let (service, _folder) = restored(&settings()).await;

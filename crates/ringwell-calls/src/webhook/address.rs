@@ -1,5 +1,5 @@
-//! The rules for addresses to which events may be sent. Addresses inside the server's network are
-//! forbidden.
+//! The rules for the addresses that events may be sent to. Addresses inside the server's network
+//! are forbidden.
 //!
 //! For each delivery, the server resolves the endpoint's host name once and connects to the address
 //! that it checked. Therefore, a name whose address changes after the check cannot evade it.
@@ -10,7 +10,7 @@ use ringwell_config::WebhookSettings;
 
 /// The maximum length of an endpoint's URL.
 const URL_BYTES_MAX: usize = 2_048;
-/// The ports to which events may be sent.
+/// The ports that events may be sent to.
 const PORTS: [u16; 3] = [443, 80, 8443];
 
 /// The special-purpose networks of IPv4, according to IANA's registry: base address and prefix

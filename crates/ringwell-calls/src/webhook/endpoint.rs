@@ -7,10 +7,11 @@ use sqlx::{AnyConnection, Row};
 use super::sign;
 use crate::log::{Log, LogError, NewEvent, from_ms, ms, publish, publish_to, random_id};
 
-/// The time for which the previous secret is also used for signing after a rotation.
+/// The period after a rotation in which the previous secret is also used for signing.
 const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
-/// The longest time for which a previous secret can still be used: the clocks of several servers on
-/// one database differ a little. A longer time means that the clock was ahead at the rotation.
+/// The longest time for which a previous secret can still be used. It is a little longer than
+/// [`ROTATION`], because the clocks of several servers on one database differ a little. A longer
+/// time means that the clock was ahead at the rotation.
 const ROTATION_MAX: Millis = Millis(ROTATION.0 + 20_000);
 /// All types of events.
 pub const TYPES: [&str; 10] = [
@@ -86,8 +87,8 @@ pub struct Replayed {
 /// The deliveries to replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
-    /// Deliveries that were abandoned, held while the endpoint was disabled, or that wait for
-    /// another attempt after a failed one.
+    /// Deliveries that were abandoned, that were held while the endpoint was disabled, or that wait
+    /// for another attempt after a failed one.
     #[default]
     Failed,
     /// All deliveries, including successful ones.

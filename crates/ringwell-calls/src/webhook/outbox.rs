@@ -22,8 +22,7 @@ pub struct Due {
     pub endpoint: String,
     /// The endpoint's URL.
     pub url: String,
-    /// The secrets with which to sign: the current one, and those that were replaced within the
-    /// last day.
+    /// The signing secrets: the current one, and those that were replaced within the last day.
     pub secrets: Vec<String>,
     /// The key for the additional signature header. `None` for no such header.
     pub company_key: Option<String>,
@@ -69,7 +68,7 @@ pub struct Result {
     pub place: i64,
     /// The count of attempts, including this one.
     pub attempts: u32,
-    /// The way in which the attempt ended.
+    /// The outcome of the attempt.
     pub ended: Ended,
     /// A random number that varies the time of the next attempt.
     pub random: u32,
@@ -96,11 +95,11 @@ impl Ended {
 }
 
 impl Log {
-    /// Makes deliveries due that were planned before the clock was set back, so that they do not
-    /// wait until the clock reaches the planned time again. A delivery is planned when an attempt
-    /// begins or ends, or when its event is written. If that time is later than `now`, the clock was
-    /// set back. Differences of up to a [`LEASE`] are ignored, because the clocks of several servers
-    /// on one database differ a little.
+    /// Reschedules deliveries to `now` if they were planned before the clock was set back.
+    /// Otherwise, they would wait until the clock reaches the planned time again. A delivery is
+    /// planned when an attempt begins or ends, or when its event is written. If that time is later
+    /// than `now`, the clock was set back. Differences of up to a [`LEASE`] are ignored, because
+    /// the clocks of several servers on one database differ a little.
     ///
     /// # Errors
     /// [`LogError`].
@@ -172,8 +171,8 @@ impl Log {
         Ok(all)
     }
 
-    /// Records the results of attempts that ended at `now`, all in one transaction. The time for
-    /// which an endpoint has failed is judged by `age_time` (see [`Self::age_time`]).
+    /// Records the results of attempts that ended at `now`, all in one transaction. The duration of
+    /// an endpoint's failure is measured with `age_time` (see [`Self::age_time`]).
     ///
     /// # Errors
     /// [`LogError`]. In this case, no result is recorded, and the events are sent again, even if

@@ -12,7 +12,7 @@ const WAITS_S: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000,
 pub const ATTEMPTS_MAX: u32 = 10;
 /// The longest pause that an endpoint may request.
 const RETRY_AFTER_MAX: Millis = Millis(24 * 60 * 60 * 1000);
-/// The time without a successful delivery after which a failing endpoint is disabled.
+/// A failing endpoint is disabled after this time without a successful delivery.
 pub const DISABLE_AFTER: Millis = Millis(5 * 24 * 60 * 60 * 1000);
 
 /// The time of the next attempt, if `attempts` attempts were made and the last one ended at `now`.

@@ -21,8 +21,8 @@ use crate::log::{Log, LogError};
 const PER_ENDPOINT_MAX: usize = 10;
 /// The maximum number of deliveries in progress to all endpoints together.
 const ALL_MAX: usize = 1_000;
-/// An endpoint gets at most one of this many deliveries that may still begin. So many endpoints
-/// that hang leave room for the others.
+/// One endpoint may start at most the free places divided by this number. Therefore, even this many
+/// endpoints that hang leave room for the others.
 const SHARE: usize = 100;
 /// The maximum number of results that are recorded in one transaction.
 const RESULTS_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! The times at which the pools of the main application expire.
+//! The expiry times of the main application's pools.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -8,12 +8,11 @@ use ringwell_core::PoolId;
 /// The maximum number of pools that are checked and concurrently fetched in one round.
 const POOLS_A_ROUND: usize = 64;
 
-/// The time at which each pool of the application expires.
+/// The expiry time of each of the application's pools.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     terms: HashMap<PoolId, Term>,
-    /// The pools, sorted by the time at which they expire. A pool that is being checked is not in
-    /// this set.
+    /// The pools, sorted by expiry time. A pool that is being checked is not in this set.
     ends: BTreeSet<(Instant, PoolId)>,
 }
 

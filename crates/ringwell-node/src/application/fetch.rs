@@ -26,8 +26,8 @@ use ringwell_os::clock::coarse_time;
 /// another request.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// The maximum number of concurrent requests. Strangers may name any number of unknown pools, and
-/// the limit keeps them from causing a flood of requests.
+/// The maximum number of concurrent requests. Anyone may name any number of unknown pools, and the
+/// limit keeps them from causing a flood of requests.
 const REQUESTS_MAX: usize = 64;
 
 /// The pause after a request without a usable answer, before the same pool is requested again.
@@ -40,7 +40,7 @@ pub(crate) struct Application {
     pools: Mutex<Pools>,
     ages: Mutex<Ages>,
     /// The lock is held while a change that the application pushed is carried out. Pushed changes
-    /// are therefore carried out one at a time, and in the order in which they were accepted.
+    /// are therefore carried out one at a time, and in the order accepted.
     pub(super) replays: tokio::sync::Mutex<Replays>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Application {
 struct Pools {
     asked: HashMap<PoolId, Asked>,
     requests: usize,
-    /// Warnings are limited, because strangers may name any number of pools.
+    /// Warnings are limited, because anyone may name any number of pools.
     warnings: Throttle,
 }
 
@@ -133,7 +133,7 @@ impl Application {
     }
 
     /// Requests `pool` from the application, and adds it to the directory. After a failure, returns
-    /// the time for which the pool must not be requested again.
+    /// the time that must pass before the pool is requested again.
     async fn learn(&self, node: &Node, peers: &Peers, pool: PoolId) -> Option<Duration> {
         let pushes = self.replays.lock().await.count();
         let asked = tokio::time::timeout(self.settings.timeout, call::get(&self.settings, pool));

@@ -45,8 +45,7 @@ struct Newest {
     seconds: u64,
     /// The value of `Replays::count` when the push was last accepted.
     count: u64,
-    /// The signatures of the accepted pushes with the time `seconds`, in the order in which they
-    /// arrived.
+    /// The signatures of the accepted pushes with the time `seconds`, in order of arrival.
     signatures: Vec<Vec<u8>>,
 }
 

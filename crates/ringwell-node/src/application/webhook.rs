@@ -36,7 +36,7 @@ struct Pushed<'a> {
     removed: Option<u64>,
 }
 
-/// The reason why a pushed change was refused, for the programmer of the application.
+/// The reason why a pushed change was refused, for the application's programmer.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
     /// The node is not configured to accept pushes.

@@ -44,7 +44,7 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 /// The media type of the link protocol's frames.
 pub(super) const FRAME: HeaderValue = HeaderValue::from_static("application/vnd.ringwell.link");
 
-/// The header with the highest version of frames that the caller can read. A request without this
+/// The header with the highest frame version that the caller can read. A request without this
 /// header comes from a caller that reads version 1.
 pub(super) const SPEAKS: HeaderName = HeaderName::from_static("ringwell-link");
 

@@ -18,7 +18,7 @@ use ringwell_os::clock::{coarse_time, wall_time};
 /// lacks this header, as answers from early releases do, no clocks are compared.
 static CLOCK: HeaderName = HeaderName::from_static("ringwell-clock");
 
-/// If the difference changes by more than this and the errors of the estimates, a clock was set.
+/// If the difference changes by more than this plus the errors of the estimates, a clock was set.
 const SLACK_MS: u64 = 20;
 
 /// The interval between two comparisons.
@@ -134,10 +134,10 @@ impl Clocks {
             tracing::warn!(
                 node = self.node,
                 ahead_ms,
-                "the clocks of this node and another node differ: times that these two nodes \
-                 report do not agree, and at the node whose clock is wrong, a look-up with a time \
-                 may find the wrong visitor. Synchronize the clocks of all nodes with chrony or \
-                 systemd-timesyncd"
+                "the clocks of this node and another node differ: the times that these two \
+                 nodes report do not agree. At the node whose clock is wrong, a look-up with a \
+                 time may find the wrong visitor. Synchronize the clocks of all nodes with chrony \
+                 or systemd-timesyncd"
             );
         }
     }

@@ -89,7 +89,7 @@ async fn dispatch(
     Ok((if path.is_frame() { FRAME } else { JSON }, answer))
 }
 
-/// Returns the highest version of frames that the caller can read.
+/// Returns the highest frame version that the caller can read.
 fn speaks(headers: &HeaderMap) -> u8 {
     let version = headers.get(SPEAKS).and_then(|value| value.to_str().ok()?.parse().ok());
     version.unwrap_or(1)

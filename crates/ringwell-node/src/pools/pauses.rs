@@ -1,4 +1,4 @@
-//! The cost of adding one pool, for the threads of shards that already have many pools.
+//! Measures the cost of adding one pool to shards that already have many pools.
 //!
 //! Every poll of a shard's task delays the shard's batches. The tests measure the CPU time of each
 //! poll, and the bytes that it allocates. The number of bytes is the same in every run. To run the

@@ -1,4 +1,4 @@
-//! Tells programs from people's browsers by the header fields of their requests.
+//! Distinguishes programs from people's browsers by the header fields of their requests.
 
 use hyper::header::{self, HeaderMap, HeaderName};
 

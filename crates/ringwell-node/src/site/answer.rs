@@ -35,7 +35,7 @@ const ANSWER_FIELDS: usize = 12;
 pub(super) struct Sender {
     /// The client's address, if it is known.
     pub(super) address: Option<IpAddr>,
-    /// The trace to which the request belongs.
+    /// The trace that the request belongs to.
     pub(super) traced: Option<Traced>,
 }
 
@@ -94,7 +94,7 @@ pub(super) async fn numbers(
 }
 
 /// Whether the visitor gets no number, because the site requires consent and the visitor has not
-/// consented. Only with consent may the sender of a request send parameters.
+/// consented. A request may contain parameters only if the visitor has consented.
 pub(super) fn lacks_consent(site: &Site, visit: &Visit) -> bool {
     site.consent == Consent::Required && visit.params.is_none()
 }
@@ -140,7 +140,7 @@ pub(super) async fn beat(
     let visitor = sites.signer().visitor(&site.key, visitor);
     let until = visitor.and_then(|visitor| sites.signer().lease(&site.key, visitor, lease));
     // Without a valid lease, a visitor gets no numbers here, but the page may request new ones. The
-    // lease may have expired, or may have been signed with another secret than the present one.
+    // lease may have expired, or may have been signed with a secret other than the current one.
     let Some((visitor, _)) = visitor.zip(until).filter(|(_, until)| *until > thread.now()) else {
         entry.count(Outcome::Refused);
         return nothing();

@@ -3,8 +3,8 @@
 //!
 //! All threads share this state. It consists of counts and deadlines. The caller supplies the
 //! current time. If this state is lost, for example in a restart, the numbers merely stay locked
-//! until their lockouts end. Invariant: each visitor from whom the first keep-alive is still
-//! expected has exactly one deadline.
+//! until their lockouts end. Invariant: each visitor whose first keep-alive is still expected has
+//! exactly one deadline.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -15,13 +15,13 @@ use ringwell_core::{Millis, PromoNumber};
 
 use super::token::Visitor;
 
-/// The time for which a visitor keeps a number without a keep-alive: one interval between
-/// keep-alives, plus 15 seconds for network delays.
+/// The time that a visitor keeps a number without a keep-alive: one interval between keep-alives,
+/// plus 15 seconds for network delays.
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(BEAT_S + 15);
 /// The interval between two keep-alives of a page, in seconds.
 pub(super) const BEAT_S: u64 = Site::BEAT.0 / 1000;
-/// The maximum number of visitors from whom the first keep-alive is still expected. When this limit
-/// is reached, new visitors see the pages' own numbers.
+/// The maximum number of visitors whose first keep-alive is still expected. When this limit is
+/// reached, new visitors see the pages' own numbers.
 const PROVISIONAL_MAX: usize = 100_000;
 /// The maximum number of networks that are counted in one minute, summed over all sites. When this
 /// limit is reached, new visitors from other networks see the pages' own numbers.

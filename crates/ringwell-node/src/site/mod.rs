@@ -1,7 +1,7 @@
 //! Requests from web pages (`/site/v1/…`), and the script that sends them (`/rw.js`).
 //!
 //! A page is identified by the public key of its site and by its origin. A visitor is identified by
-//! a signed text. At first, a visitor gets a number for 75 seconds. The first keep-alive extends
+//! a signed string. At first, a visitor gets a number for 75 seconds. The first keep-alive extends
 //! this time to the whole lifetime. All requests for numbers are processed as batches. If a request
 //! is refused for any reason, the page keeps its own numbers. Source: docs/spec/site.md.
 

@@ -94,9 +94,8 @@ impl Outcome {
 impl Sites {
     /// Serves exactly these sites from now on.
     ///
-    /// # Errors
-    /// Returns an error if the secret that signs visitors' texts can neither be read nor created.
-    /// The sites then stay unchanged.
+    /// # Errors Returns an error if the secret for signing visitors' strings can neither be read
+    /// nor created. The sites then stay unchanged.
     pub(crate) fn serve(&self, node: &Node, sites: Vec<Site>) -> io::Result<()> {
         if !sites.is_empty() && self.signer.get().is_none() {
             let made = signer(node)?;
@@ -132,7 +131,7 @@ impl Sites {
 
     pub(super) fn signer(&self) -> &Signer {
         // Sites are served only after the signer was created, so this random secret never signs a
-        // text.
+        // string.
         self.signer.get_or_init(|| Signer::new(&crate::disk::random::<32>().unwrap_or_default()))
     }
 

@@ -1,8 +1,8 @@
-//! The signed texts that a page stores. Only this cluster can create them.
+//! The signed strings that a page stores. Only this cluster can create them.
 //!
 //! A visitor's id is 16 random bytes. A lease contains the time until which a visitor keeps their
-//! numbers. Both texts contain a keyed hash, so that a visitor can neither pose as another visitor
-//! nor keep a number after its lease has lapsed.
+//! numbers. Both strings contain a keyed hash, so that a visitor can neither pose as another
+//! visitor nor keep a number after its lease has lapsed.
 
 use ringwell_core::Millis;
 use subtle::ConstantTimeEq;
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Signer {
     }
 }
 
-/// A visitor's id. Pages store it in a signed text.
+/// A visitor's id. Pages store it in a signed string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Visitor(pub(super) [u8; ID_BYTES]);
 
@@ -88,23 +88,23 @@ impl Signer {
         is_ours.then(|| bytes.try_into().ok()).flatten()
     }
 
-    /// Returns the signed text that contains the id of `visitor`, for `site`.
+    /// Returns the signed string that contains the id of `visitor`, for `site`.
     pub(super) fn visitor_text(&self, site: &str, visitor: Visitor) -> String {
         self.write(site, b"visitor", &visitor.0)
     }
 
-    /// Returns the visitor from a text that [`Signer::visitor_text`] created for the same site.
+    /// Returns the visitor from a string that [`Signer::visitor_text`] created for the same site.
     pub(super) fn visitor(&self, site: &str, text: &str) -> Option<Visitor> {
         self.read(site, b"visitor", text).map(Visitor)
     }
 
-    /// Returns the signed text of `visitor`'s lease that ends at `until`.
+    /// Returns `visitor`'s lease that ends at `until`, as a signed string.
     pub(super) fn lease_text(&self, site: &str, visitor: Visitor, until: Millis) -> String {
         self.write(site, &visitor.0, &until.0.to_be_bytes())
     }
 
-    /// Returns the end of a lease from a text that [`Signer::lease_text`] created for the same site
-    /// and visitor.
+    /// Returns the end of a lease from a string that [`Signer::lease_text`] created for the same
+    /// site and visitor.
     pub(super) fn lease(&self, site: &str, visitor: Visitor, text: &str) -> Option<Millis> {
         self.read(site, &visitor.0, text).map(u64::from_be_bytes).map(Millis)
     }

@@ -43,11 +43,11 @@ pub(super) struct Visit {
 /// The numbers for a page's visitor.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// The visitor's id as a signed text, which the page sends with its next request.
+    /// The visitor's id as a signed string, which the page sends with its next request.
     pub(super) visitor: String,
     /// The signed lease. `None` if all numbers are overflow numbers.
     pub(super) lease: Option<String>,
-    /// The time in seconds for which the visitor keeps the numbers.
+    /// The number of seconds that the visitor keeps the numbers.
     pub(super) ttl: u64,
     /// The interval in seconds between two keep-alives.
     pub(super) beat: u64,
@@ -65,7 +65,7 @@ pub(super) struct SwapJson {
 }
 
 impl Numbers {
-    /// Writes the numbers as JSON. The texts consist of hexadecimal digits and formatted numbers,
+    /// Writes the numbers as JSON. The strings consist of hexadecimal digits and formatted numbers,
     /// so none of them needs escaping.
     pub(super) fn json(&self) -> Vec<u8> {
         let mut text = String::with_capacity(256 + 128 * self.swaps.len());
@@ -193,7 +193,7 @@ impl Visit {
 }
 
 /// Removes query, fragment, user and password from `url`, which is a page's address or only a path.
-/// Returns an empty text if `url` is anything else.
+/// Returns an empty string if `url` is anything else.
 fn without_person(url: &str) -> String {
     let end = url.bytes().position(|byte| matches!(byte, b'?' | b'#'));
     let url = &url[..end.unwrap_or(url.len())];

@@ -10,7 +10,7 @@
   };
   times();
 
-  // A one-time link has its secret behind the #, which never reaches a log.
+  // A one-time link's secret follows the #, so it never reaches a log.
   const code = document.querySelector('input[name=code]');
   if (code && location.hash.length > 1) {
     code.value = location.hash.slice(1);
@@ -47,7 +47,7 @@
   if (window.uPlot) draw();
   addEventListener('resize', () => charts.forEach(({ box, plot }) => plot.setSize({ width: Math.max(box.clientWidth, 240), height: 220 })));
 
-  // Rows appear and disappear: the table's body is rendered anew.
+  // Rows appear and disappear, so the table's body is rendered again.
   const fill = (rows) => {
     const body = document.querySelector('table[data-rows] tbody');
     // Until now the page has shown an empty list.
@@ -82,7 +82,7 @@
         }
         const place = document.querySelector(`[data-live="${CSS.escape(name)}"]`);
         if (!place || place.textContent === text) continue;
-        // Screen readers are not interrupted more often than every five seconds.
+        // Screen readers are interrupted at most every five seconds.
         if (place.getAttribute('role') === 'status') {
           if (Date.now() - spoken < 5000) continue;
           spoken = Date.now();

@@ -33,8 +33,8 @@ impl Numbers for Empty {
     }
 }
 
-/// Destinations, by the last digit of their numbers. The minutes of the day in which `to` is called
-/// are those of `hours`; at other times, `closed` is called.
+/// Destinations, by the last digit of their numbers. During the minutes of the day in `hours`, `to`
+/// is called; at other times, `closed` is called.
 fn settings(to: &[u8], hours: Option<(u16, u16)>, closed: &[u8]) -> Calls {
     let numbers = |all: &[u8]| all.iter().map(|n| format!("+1800555000{n}")).collect();
     let rule = DestinationRule {
@@ -60,7 +60,7 @@ fn settings(to: &[u8], hours: Option<(u16, u16)>, closed: &[u8]) -> Calls {
 }
 
 /// Sends a request about the call `call` to `target`. Returns the last digit of the destination in
-/// the answer, with the target of the request after it; `None` if there is no destination.
+/// the answer, and the target of the next request. `None` if there is no destination.
 async fn send(service: &Service, call: &str, target: &str, status: &str) -> Option<(u8, String)> {
     let account = service.account("main").unwrap();
     let mut headers = HeaderMap::new();
@@ -103,7 +103,7 @@ async fn rung(call: &str, before: &Calls, after: &Calls, next: Option<&str>) -> 
     rung
 }
 
-/// A minute of the day that is not the current one, nor the next.
+/// A minute of the day that is neither the current one nor the next.
 fn other_minute() -> (u16, u16) {
     let minute = u16::try_from(now().0 / 60_000 % 1440).unwrap();
     let other = (minute + 720) % 1440;

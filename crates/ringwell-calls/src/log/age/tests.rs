@@ -13,8 +13,7 @@ const BELIEVED: Age = Age { at: Millis(NOW), doubted: None };
 type State = (Age, u64);
 
 /// Computes the time every ten minutes for `hours`, while the wall clock is ahead by `ahead`.
-/// Returns the new state, and by how much the time by which ages are judged differs from the true
-/// time.
+/// Returns the new state, and the difference between the reference time for ages and the true time.
 fn run((mut age, mut now): State, ahead: i64, hours: u64) -> (State, i64) {
     let mut apart = 0;
     for _ in 0..6 * hours {

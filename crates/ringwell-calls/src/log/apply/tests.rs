@@ -73,7 +73,7 @@ async fn final_call(reports: &[CallChange]) -> (CallRow, usize) {
         store(&log, report).await;
     }
     let mut row = log.call(&reports[0].id()).await.unwrap().unwrap().call;
-    // The count of changes depends on the reports, and `published` on the events before.
+    // The count of changes depends on the reports, and `published` depends on earlier events.
     (row.sequence, row.published) = (0, String::new());
     let events = log.events(0, 100).await.unwrap();
     (row, events.iter().filter(|event| event.kind == "number.leaking").count())
@@ -90,7 +90,7 @@ fn reports(is_leak: bool) -> Vec<CallChange> {
         CallChange { number: None, caller: None, ..change("CA1", began + 5, EventKind::Answered) },
         CallChange { caller: None, ..ended },
         seen,
-        // An event that the provider dates before the beginning.
+        // An event before the call's beginning, according to the provider.
         change("CA1", began - 4, EventKind::LegEnded(Outcome::Busy)),
     ]
 }
@@ -153,7 +153,7 @@ async fn reports_that_arrive_after_the_clock_was_set_back_keep_the_beginning_and
         assert_eq!(after.facts.answered_at(), before.facts.answered_at());
         assert_eq!(after.attribution, before.attribution);
 
-        // A time of the provider's own is still believed.
+        // A time that the provider reports still counts.
         let mut own = change(call, BEGIN + 50, EventKind::Started);
         own.events[0].received = Millis((BEGIN + 70) * 1000);
         let applied = store(own, BEGIN + 70).await;
@@ -161,7 +161,7 @@ async fn reports_that_arrive_after_the_clock_was_set_back_keep_the_beginning_and
     }
 }
 
-/// Another server stores the reports that waited in its file after the database was away.
+/// After a database outage, another server stores the reports that waited in its file.
 #[tokio::test]
 async fn a_report_that_waited_still_dates_the_beginning_by_its_arrival() {
     let folder = tempfile::TempDir::new().unwrap();

@@ -57,7 +57,8 @@ async fn found_by(log: &Log, caller: Caller) -> usize {
     log.calls(&filter, None, 10).await.unwrap().len()
 }
 
-/// Providers send the address with the port, parameters and spelling of the caller's telephone.
+/// Providers send the address with the port, parameters and spelling that the caller's telephone
+/// uses.
 #[tokio::test]
 async fn a_sip_caller_is_found_and_erased_whatever_the_port_parameters_and_case() {
     let (log, _folder) = log().await;
@@ -163,7 +164,7 @@ async fn an_erased_event_keeps_everything_but_the_person() {
     }
     log.erase(&Whom::Call(id.clone()), Millis(60_000)).await.unwrap();
     assert_eq!(bodies().await, wanted);
-    // The bodies that an earlier release left get their type and time back.
+    // Bodies without type and time, left by an earlier release, get both back.
     let mut tx = log.database().write().await.unwrap();
     let body = json!({ "data": { "id": id, "redacted": true } }).to_string();
     sqlx::query("UPDATE call_events SET body = $1").bind(body).execute(&mut *tx).await.unwrap();
@@ -196,7 +197,7 @@ async fn an_erased_call_that_began_earlier_than_was_known_is_attributed_again() 
     assert!(!log.events(0, 10).await.unwrap().iter().any(|it| it.body.contains("of-a-visitor")));
 }
 
-/// The page of a visitor may have the same parameter twice. The last value is shown.
+/// A visitor's page URL may contain the same parameter twice. The last value is shown.
 #[tokio::test]
 async fn a_visitor_is_found_by_each_value_of_a_parameter_and_with_the_escapes_of_its_url() {
     for (given, is_theirs) in [

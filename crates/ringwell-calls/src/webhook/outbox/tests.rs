@@ -60,8 +60,8 @@ async fn run(log: &Log, from: Millis, until: Millis, status: impl Fn(&Due) -> u1
     attempts
 }
 
-/// Like [`run`], for what is due at `now`. The worker also looks for deliveries that were planned
-/// before the clock was set back.
+/// Like [`run`], for the deliveries that are due at `now`. The worker also looks for deliveries
+/// that were planned before the clock was set back.
 async fn run_at(log: &Log, now: Millis, status: u16) -> usize {
     log.plan_again(now).await.unwrap();
     run(log, now, now + Millis(1), |_| status).await
@@ -267,14 +267,14 @@ async fn deliveries_that_were_refused_while_the_clock_was_ahead_are_retried_once
         let now = Millis(7_000);
         assert_eq!(run_at(&log, now, 500).await, 3, "{ahead} ms ahead");
         assert_eq!(run_at(&log, now, 500).await, 0, "the pauses are kept");
-        // From now on, the pauses are those of the schedule, except for what was asked for.
+        // From now on, the pauses follow the schedule, except for the requested pause.
         assert_eq!(run_at(&log, now + Millis(5_500), 500).await, 1);
         assert_eq!(run_at(&log, now + Millis(2 * HOUR), 200).await, 3);
         assert_eq!(states(&log, &made.id).await, (true, 0, 0));
     }
 }
 
-/// A receiver asked for a pause of a day, and a server was killed during its attempts.
+/// A receiver requested a one-day pause, and a server was killed during its attempts.
 #[tokio::test]
 async fn no_lease_pause_or_replay_of_a_wrong_clock_lasts_longer_than_the_clock_is_wrong() {
     let (log, _folder) = log().await;

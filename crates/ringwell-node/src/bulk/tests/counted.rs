@@ -25,7 +25,7 @@ const STYLE: &str = "RINGWELL_COUNTED_STYLE";
 /// benchmarks.
 const ROWS: &str = "RINGWELL_COUNTED_ROWS";
 const USUAL_ROWS: usize = 40;
-/// The style in which the JSON is compact and each batch is followed by a look-up.
+/// The style with compact JSON and a look-up after each batch.
 const LOOK_UPS: &str = "look-ups";
 /// With 64 connections, a group of the journal contains about this many batches.
 const BATCHES_A_GROUP: usize = 16;
@@ -63,8 +63,8 @@ fn the_counted_batches_get_their_numbers() {
             }
         }
         if style == LOOK_UPS {
-            // The number in the first slot is the first that the first batch got. The record of
-            // this allocation is in a stored group.
+            // The first slot contains the first number that the first batch got. The record of this
+            // allocation is in a stored group.
             let number = thread.engine.borrow().shard().slots()[0].number;
             let at = Moment::Shard(thread.engine.borrow().now());
             let looked = lookup::attribution(Rc::clone(&thread), stored.reader(), number, at);
