@@ -58,7 +58,7 @@ export default {
       .onDocument({
         text: (chunk) => {
           if (!isShown) return;
-          // A text may arrive in pieces, and a number may be split across two.
+          // Text may arrive in pieces, and a number may be split across two.
           text += chunk.text;
           if (!chunk.lastInTextNode) return void chunk.remove();
           chunk.replace(text.replace(own, number), { html: true });
