@@ -103,8 +103,8 @@ const PROVIDERS: [Provider; 7] = [
             ("Voice application, Answer URL, with `answer_method` **POST**", "answer"),
             ("Voice application, Event URL, POST", "event"),
         ],
-        fallback: "Set the application's Fallback URL to a page with an NCCO that connects to your own \
-                   number.",
+        fallback: "Set the application's Fallback URL to a page with an NCCO that connects to your \
+                   own number.",
         notes: &[
             "A GET request has no body that could be signed, so set the method of the Answer URL to \
              POST.",
