@@ -1,9 +1,9 @@
 // Gives a site's visitors their own numbers, put into the page by a Cloudflare worker in front of
 // it.
 //
-// Settings of the worker: RINGWELL (https://calls.example), SITE (pk_shop), EDGE_KEY (a secret), and the
-// number on the pages as OWN_TEL (+18005550100). All spellings with its ten digits are found. If
-// Ringwell does not return a number within 100 ms, the page keeps its own.
+// The worker's settings: RINGWELL (https://calls.example), SITE (pk_shop), EDGE_KEY (a secret), and
+// the number on the pages as OWN_TEL (+18005550100). All spellings with its ten digits are found.
+// If Ringwell does not return a number within 100 ms, the page keeps its own.
 
 /** The value of a cookie, or '' if there is none. */
 const cookie = (request, name) =>
@@ -58,7 +58,7 @@ export default {
       .onDocument({
         text: (chunk) => {
           if (!isShown) return;
-          // A text may arrive in pieces, and a number may be split across two.
+          // Text may arrive in pieces, and a number may be split across two.
           text += chunk.text;
           if (!chunk.lastInTextNode) return void chunk.remove();
           chunk.replace(text.replace(own, number), { html: true });

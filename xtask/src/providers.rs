@@ -12,7 +12,8 @@ use crate::shell::root;
 struct Provider {
     /// The value of `provider` in the configuration, which is also the page's name.
     key: &'static str,
-    name: &'static str,
+    /// A number at this provider, as in the page's title.
+    number: &'static str,
     /// The place at which numbers are bought.
     buy: &'static str,
     /// The required contents of the secret file.
@@ -28,7 +29,7 @@ struct Provider {
 const PROVIDERS: [Provider; 7] = [
     Provider {
         key: "twilio",
-        name: "Twilio",
+        number: "a Twilio number",
         buy: "In the Console, open Phone Numbers, Buy a number, and choose numbers with the capability \
               Voice.",
         secret: "the auth token of your Twilio account. If the account has shared keys (SHA-256), list \
@@ -49,7 +50,7 @@ const PROVIDERS: [Provider; 7] = [
     },
     Provider {
         key: "signalwire",
-        name: "SignalWire",
+        number: "a SignalWire number",
         buy: "In your space, open Phone Numbers, New.",
         secret: "the signing key of the project (API page), not the API token.",
         hooks: &[
@@ -64,7 +65,7 @@ const PROVIDERS: [Provider; 7] = [
     },
     Provider {
         key: "telnyx",
-        name: "Telnyx",
+        number: "a Telnyx number",
         buy: "In the Portal, open Numbers, Search & Buy. Assign the numbers to a TeXML application.",
         secret: "the public key of your Telnyx account, in base64 (Account, Keys & Credentials, Public \
                  Key).",
@@ -72,7 +73,7 @@ const PROVIDERS: [Provider; 7] = [
             ("TeXML application, Voice URL, POST", "answer"),
             ("TeXML application, Status Callback URL, POST", "status"),
         ],
-        fallback: "Set the Failover URL of the application to a TeXML Bin that dials your own number.",
+        fallback: "Set the application's Failover URL to a TeXML Bin that dials your own number.",
         notes: &[
             "If you use a Call Control application, send its webhook to `/t/main/status`. The \
              server then logs the application's calls, but does not connect them.",
@@ -81,7 +82,7 @@ const PROVIDERS: [Provider; 7] = [
     },
     Provider {
         key: "plivo",
-        name: "Plivo",
+        number: "a Plivo number",
         buy: "In the Console, open Phone Numbers, Buy Numbers. Assign the numbers to an XML application.",
         secret: "the auth token of your Plivo account, or of the sub-account that owns the numbers.",
         hooks: &[
@@ -94,7 +95,7 @@ const PROVIDERS: [Provider; 7] = [
     },
     Provider {
         key: "vonage",
-        name: "Vonage",
+        number: "a Vonage number",
         buy: "In the Dashboard, open Numbers, Buy numbers. Link the numbers to a Voice application.",
         secret: "the signature secret of your Vonage account. In the account's settings, turn on signed \
                  webhooks and select the method SHA-256 HMAC.",
@@ -102,7 +103,7 @@ const PROVIDERS: [Provider; 7] = [
             ("Voice application, Answer URL, with `answer_method` **POST**", "answer"),
             ("Voice application, Event URL, POST", "event"),
         ],
-        fallback: "Set the Fallback URL of the application to a page with an NCCO that connects to your \
+        fallback: "Set the application's Fallback URL to a page with an NCCO that connects to your \
                    own number.",
         notes: &[
             "A GET request has no body that could be signed, so set the method of the Answer URL to \
@@ -114,7 +115,7 @@ const PROVIDERS: [Provider; 7] = [
     },
     Provider {
         key: "bandwidth",
-        name: "Bandwidth",
+        number: "a Bandwidth number",
         buy: "In the Dashboard, open Numbers. Assign the numbers to a location with a Voice \
               application.",
         secret: "`user:password`: the user name and password that are set for the application's \
@@ -131,7 +132,7 @@ const PROVIDERS: [Provider; 7] = [
     },
     Provider {
         key: "generic",
-        name: "your own switch",
+        number: "a number on your own switch",
         buy: "Order numbers from the carrier that routes calls to your switch.",
         secret: "any text of 16 bytes or more, or a `whsec_…` secret of Standard Webhooks. \
                  `ringwell token` can create one.",
@@ -173,9 +174,9 @@ fn pages() -> Vec<(PathBuf, String)> {
 
 impl Provider {
     fn page(&self) -> String {
-        let Self { key, name, buy, secret, hooks, fallback, notes } = self;
+        let Self { key, number, buy, secret, hooks, fallback, notes } = self;
         let mut text = format!(
-            "# From a number of {name} to an attributed call\n\n{HEAD}\n\
+            "# From {number} to an attributed call\n\n{HEAD}\n\
              If an account in the configuration is already called `main`, use another name in steps \
              3, 4 and 6 ([how](../calls.md#change-the-provider-number-by-number)).\n\n"
         );
