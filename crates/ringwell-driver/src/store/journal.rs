@@ -128,8 +128,12 @@ impl<F: Files> Journal<F> {
     pub fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part> {
         let index = self.shared.index();
         let oldest = index.oldest()?;
-        let too_much = index.bytes() > self.shared.settings.history_bytes;
-        (too_much || self.is_too_old(&index, now, clocks)).then_some(oldest)
+        let is_over = self.is_too_large(&index) || self.is_too_old(&index, now, clocks);
+        is_over.then_some(oldest)
+    }
+
+    fn is_too_large(&self, index: &Index) -> bool {
+        index.bytes() > self.shared.settings.history_bytes
     }
 
     fn is_too_old(&self, index: &Index, now: Millis, clocks: Clocks) -> bool {
@@ -160,8 +164,7 @@ impl<F: Files> Journal<F> {
     pub fn waits_for_snapshot(&self) -> bool {
         let index = self.shared.index();
         let is_alone = index.segments.len() < 2;
-        let too_much = index.bytes() > self.shared.settings.history_bytes;
-        too_much && !is_alone && index.oldest().is_none()
+        self.is_too_large(&index) && !is_alone && index.oldest().is_none()
     }
 
     /// Drops a segment that [`Self::expired`] has returned. Returns `None` if the segment did not

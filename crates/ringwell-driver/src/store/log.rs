@@ -135,14 +135,17 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         let groups = copied_n.saturating_sub(first_n);
         let next_n = copied_n.min(needed_from).min(first_n + PREFIX_GROUPS);
         let is_old = self.limits.age.is_some_and(|age| now.since(last_at) > age);
-        let copied_bytes = self.mirror.stats().segment_bytes;
-        let too_much = bytes.saturating_add(copied_bytes) > self.limits.bytes;
-        if next_n <= first_n || !(is_old || too_much) {
+        if next_n <= first_n || !(is_old || self.is_too_large()) {
             return None;
         }
         let share = u128::from(bytes) * u128::from(next_n - first_n) / u128::from(groups.max(1));
         let bytes = u64::try_from(share).unwrap_or(bytes);
         Some(Part { first_n, next_n, bytes, last_at })
+    }
+
+    fn is_too_large(&self) -> bool {
+        let copied_bytes = self.mirror.stats().segment_bytes;
+        self.prefix.get().bytes.saturating_add(copied_bytes) > self.limits.bytes
     }
 
     /// Drops the groups before `before` from the log, except for those that a snapshot needs. These
@@ -277,10 +280,9 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
     }
 
     fn waits_for_snapshot(&self) -> bool {
-        let Prefix { first_n, copied_n, bytes, .. } = self.prefix.get();
+        let Prefix { first_n, copied_n, .. } = self.prefix.get();
         let needed_from = self.shelved.as_ref().map_or(u64::MAX, Shelved::needed_from);
-        let too_much = bytes.saturating_add(self.stats().segment_bytes) > self.limits.bytes;
-        let is_held_up = first_n < copied_n && needed_from <= first_n && too_much;
+        let is_held_up = first_n < copied_n && needed_from <= first_n && self.is_too_large();
         is_held_up || self.mirror.waits_for_snapshot()
     }
 

@@ -366,7 +366,7 @@ fn requests_of_a_move_that_are_wrong_or_late_change_nothing() {
         refused(Path::Adopt, &wrong(&adopt[0], "numbers", bad), "an invalid promo number").await;
         let mut foreign = take.clone();
         foreign["buckets"][0][1]["shard"] = json!(1);
-        refused(Path::Take, &foreign, "a shard of another node").await;
+        refused(Path::Take, &foreign, "another node's shard").await;
         b.node.enter(Phase::Draining);
         refused(Path::Take, &take, "starting or stopping").await;
         b.node.enter(Phase::Serving);
