@@ -26,7 +26,7 @@ use crate::limit::Limit;
 pub(crate) const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// The ratio of the limit for authenticated requests to the limit for all other requests.
-const STRANGERS_PART: u32 = 2;
+const UNAUTHENTICATED_DIVISOR: u32 = 2;
 /// The number of bytes at the beginning of each body that are not counted, because they are in the
 /// connection's buffer.
 const BUFFERED_BYTES: usize = 16 * 1024;
@@ -55,7 +55,7 @@ impl Gate {
         Self {
             hosts,
             known: Limit::new(requests_per_second),
-            strangers: Limit::new((requests_per_second / STRANGERS_PART).max(1)),
+            strangers: Limit::new((requests_per_second / UNAUTHENTICATED_DIVISOR).max(1)),
             bodies: Arc::new(Semaphore::new(bodies_bytes.min(Semaphore::MAX_PERMITS))),
         }
     }

@@ -85,7 +85,7 @@ async fn every_exchange_is_as_its_files_say() {
 /// Sends requests without a valid token to every path of the OpenAPI document and of the published
 /// API.
 #[tokio::test]
-async fn nothing_is_told_or_done_without_a_token_whatever_the_method() {
+async fn nothing_is_shown_or_done_without_a_token_whatever_the_method() {
     let data = TempDir::new().unwrap();
     let router = fresh(data.path()).await;
     let document = serde_json::to_value(ringwell_admin::openapi()).unwrap();

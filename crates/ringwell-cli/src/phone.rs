@@ -32,7 +32,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The outcome of a call.
-pub(crate) enum Rung {
+pub(crate) enum CallResult {
     /// The destination answered, and the parties talked.
     Answered,
     /// The destination rang, but did not answer in time.
@@ -56,10 +56,12 @@ impl Phone {
     ///
     /// # Errors
     /// If the server does not answer correctly.
-    pub(crate) fn ring(&self, ring: &Ring<'_>, say: impl Fn(&str)) -> anyhow::Result<Rung> {
+    pub(crate) fn ring(&self, ring: &Ring<'_>, say: impl Fn(&str)) -> anyhow::Result<CallResult> {
         let (client, side) = (ApiClient::without_token(ANSWER_MAX)?, side(self.provider));
         let document = self.post(&client, &self.hook("answer"), &side.begins(ring))?;
-        let Some(dial) = side.read(&document) else { return Ok(Rung::NotConnected(document)) };
+        let Some(dial) = side.read(&document) else {
+            return Ok(CallResult::NotConnected(document));
+        };
         let timeout = dial.timeout.map_or(TIMEOUT, Duration::from_secs);
         let seconds = timeout.as_secs();
         say(&format!("dialing {}, which rings for up to {seconds} s", dial.destination));
@@ -73,13 +75,13 @@ impl Phone {
         thread::sleep(ring.answer_after.min(timeout));
         if ring.answer_after >= timeout {
             report(Step::NoAnswer)?;
-            return Ok(Rung::NoAnswer);
+            return Ok(CallResult::NoAnswer);
         }
         report(Step::Answered)?;
         say("answered");
         thread::sleep(ring.talk);
         report(Step::Completed(ring.talk))?;
-        Ok(Rung::Answered)
+        Ok(CallResult::Answered)
     }
 
     /// Posts a signed body to `target`, and returns the document in the answer.

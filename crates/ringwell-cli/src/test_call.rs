@@ -13,7 +13,7 @@ use ringwell_config::{CallAccount, CallProvider, Config, Overrides, load, shown_
 use crate::api_client::Url;
 use crate::environment::{cores, variable};
 use crate::faults::show_of_file;
-use crate::phone::{Phone, Ring, Rung};
+use crate::phone::{CallResult, Phone, Ring};
 use crate::print::print_line;
 
 pub(crate) const HELP: &str = "\
@@ -111,11 +111,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { answer_after, talk, .. } = *args;
     let ring = Ring { id: &id, from: &from, to: &to, answer_after, talk };
     match phone.ring(&ring, |step: &str| print_line(step))? {
-        Rung::Answered => {
+        CallResult::Answered => {
             print_line(format_args!("ended after a conversation of {} s", talk.as_secs()));
         }
-        Rung::NoAnswer => print_line("no answer"),
-        Rung::NotConnected(document) => {
+        CallResult::NoAnswer => print_line("no answer"),
+        CallResult::NotConnected(document) => {
             print_line(format_args!("not connected: {document}"));
             return Ok(ExitCode::FAILURE);
         }

@@ -11,7 +11,7 @@ use csv::{Reader, StringRecord};
 use ringwell_core::{NumberRange, PoolId};
 use ringwell_directory::{Fault, RingPool};
 
-use super::pools::{Found, Given, PoolLines, describe, parse_key};
+use super::pools::{Found, GivenFields, PoolLines, describe, parse_key};
 use super::section::Source;
 use super::toml_file::{read_bytes, reason};
 use super::values::{ValueError, parse_number, parse_range, parse_seconds};
@@ -123,7 +123,8 @@ fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
     let next_key = line.read_if_any("next_ring_pool_key", parse_key);
     let overflow = line.read_if_any("overflow_number", parse_number);
     let name = line.get("name").filter(|name| !name.is_empty()).map(str::to_owned);
-    let mut given = Given { id, name, key, next_key, lifetime, numbers, overflow, tracking: None };
+    let mut given =
+        GivenFields { id, name, key, next_key, lifetime, numbers, overflow, tracking: None };
     let is_of_file = found.places.last().is_some_and(|place| place.file == *file);
     if is_of_file && let Some(before) = line_before(&given, found) {
         join(&mut given, &before, line);
@@ -148,8 +149,9 @@ fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
 
 /// If this line describes the same pool as the previous line, removes that pool from `found` and
 /// returns it.
-fn line_before(given: &Given, found: &mut Found) -> Option<RingPool> {
-    let Given { id: Some(id), key: Some(key), lifetime: Some(_), numbers: Some(_), .. } = given
+fn line_before(given: &GivenFields, found: &mut Found) -> Option<RingPool> {
+    let GivenFields { id: Some(id), key: Some(key), lifetime: Some(_), numbers: Some(_), .. } =
+        given
     else {
         return None;
     };
@@ -161,7 +163,7 @@ fn line_before(given: &Given, found: &mut Found) -> Option<RingPool> {
 
 /// Merges the pool's previous line into this one. A cell that is empty in one line takes the other
 /// line's value; two different values are a fault.
-fn join(given: &mut Given, before: &RingPool, line: &Line<'_>) {
+fn join(given: &mut GivenFields, before: &RingPool, line: &Line<'_>) {
     if let Some(numbers) = &mut given.numbers {
         *numbers = [before.numbers(), numbers].concat();
     }

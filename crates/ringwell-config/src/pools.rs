@@ -77,7 +77,7 @@ pub(super) fn read(mut section: Section<'_, '_>, file: &Arc<str>, found: &mut Fo
 }
 
 /// The fields of a pool that were read but not yet checked against each other.
-pub(super) struct Given {
+pub(super) struct GivenFields {
     pub(super) id: Option<PoolId>,
     pub(super) name: Option<String>,
     pub(super) key: Option<RingPoolKey>,
@@ -88,7 +88,7 @@ pub(super) struct Given {
     pub(super) tracking: Option<Arc<Tracking>>,
 }
 
-impl Given {
+impl GivenFields {
     /// Builds the pool; returns `None` if a required field could not be read. The other fields are
     /// checked even then, with a placeholder in place of the missing field.
     ///
@@ -116,7 +116,7 @@ impl Given {
     }
 }
 
-fn fields(section: &mut Section<'_, '_>) -> Given {
+fn fields(section: &mut Section<'_, '_>) -> GivenFields {
     let id = section.require("id", "write e.g. id = 16", pool_id);
     let name = section.take("name", text(|name| Ok(name.to_owned())));
     let hint = "write 8 to 64 random characters";
@@ -126,7 +126,7 @@ fn fields(section: &mut Section<'_, '_>) -> Given {
     let numbers = numbers(section);
     let overflow = overflow(section);
     let tracking = tracking(section);
-    Given { id, name, key, next_key, lifetime, numbers, overflow, tracking }
+    GivenFields { id, name, key, next_key, lifetime, numbers, overflow, tracking }
 }
 
 fn lifetime(section: &mut Section<'_, '_>) -> Option<Millis> {

@@ -175,8 +175,8 @@ async fn known_here(
     let numbers: Vec<_> = pools.iter().flat_map(|(_, ranges)| ranges).copied().collect();
     let mut known = BTreeMap::new();
     for shard in node.shards() {
-        let tell = Step::Tell { numbers: numbers.clone(), is_free_too: true };
-        if let Some(StepResult::Known(retired)) = ask(peers, shard, tell).await {
+        let step = Step::Report { numbers: numbers.clone(), includes_free: true };
+        if let Some(StepResult::Known(retired)) = ask(peers, shard, step).await {
             for slot in retired.into_iter().map(|retired| retired.slot) {
                 let last = known.entry(slot.number).or_insert(slot);
                 if slot.locked_until > last.locked_until {

@@ -342,7 +342,7 @@ bugs! {
     /// A running node does not ask the other nodes which version of the map they use.
     VersionUnasked "version-unasked";
     /// A starting node does not announce a newer cluster file to the nodes of the previous one.
-    FormerUntold "former-untold";
+    FormerUninformed "former-uninformed";
     /// A node assumes that its shards belong to it in every version of the map.
     OwnShardsBelieved "own-shards-believed";
     /// A node does not record that a new version of the map drops shards with their history.

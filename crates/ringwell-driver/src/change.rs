@@ -300,8 +300,8 @@ pub(crate) async fn held(
     for shard in shards {
         // Also requests holds that have ended: the history of a number from a held pool may still
         // be incomplete in the number's next pool.
-        let tell = Step::TellHolds { is_past_too: true };
-        if let StepResult::Holds(holds) = ask(peers, *shard, tell).await? {
+        let step = Step::ReportHolds { includes_past: true };
+        if let StepResult::Holds(holds) = ask(peers, *shard, step).await? {
             for (pool, until) in holds {
                 let Some(pool) = pool else {
                     held.all = held.all.max(Some(until));
@@ -332,11 +332,11 @@ pub(crate) async fn ask_known(
     peers: &Peers,
     shards: impl Iterator<Item = &u16>,
     numbers: &[NumberRange],
-    is_free_too: bool,
+    includes_free: bool,
 ) -> Result<Vec<Retired>, ChangeError> {
     let mut all = Vec::new();
     for shard in shards {
-        let step = Step::Tell { numbers: numbers.to_vec(), is_free_too };
+        let step = Step::Report { numbers: numbers.to_vec(), includes_free };
         if let StepResult::Known(known) = ask(peers, *shard, step).await? {
             all.extend(known);
         }

@@ -158,24 +158,24 @@ pub enum Step {
         smaller: Vec<(u32, PoolSpec)>,
     },
     /// Asks for the shard's state of these numbers.
-    Tell {
+    Report {
         /// The numbers.
         numbers: Vec<NumberRange>,
         /// Whether to include numbers whose lockout is over.
-        is_free_too: bool,
+        includes_free: bool,
     },
     /// Asks for the complete state of repeatable batches, of these numbers, and of the numbers that
     /// were in pools of these buckets.
-    TellAll {
+    ReportAll {
         /// The numbers.
         numbers: Vec<NumberRange>,
         /// The buckets.
         buckets: Vec<u16>,
     },
     /// Asks which pools are held.
-    TellHolds {
+    ReportHolds {
         /// Whether to include holds that have ended.
-        is_past_too: bool,
+        includes_past: bool,
     },
     /// Asks which group of the journal was stored last.
     TellStored,

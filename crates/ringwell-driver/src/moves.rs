@@ -21,7 +21,7 @@ mod versions;
 pub use self::error::MoveError;
 pub use self::former::announce_to_former;
 pub(crate) use self::former::wait_for_newer;
-pub use self::give::Given;
+pub use self::give::MoveReport;
 pub use self::give::{abort, give, resume};
 pub(crate) use self::learn::ask_owners;
 pub use self::learn::{Learnt, announce_owners, copy as copy_owners, learn, learn_from};

@@ -236,9 +236,9 @@ pub fn begin<F: Files>(
         read.is_in_doubt |= copied.is_some();
     }
     let noted: Vec<Noted> = reads.iter().flat_map(Read::noted).collect();
-    let heard = start.last_owner.filter(|owner| is_last_owner(owner, &reads));
+    let last_heartbeat = start.last_owner.filter(|owner| is_last_owner(owner, &reads));
     let recorded: Vec<Recorded> = reads.iter().map(Read::recorded).collect();
-    let clocks = agree(&mut reads, &start.reading, heard.map(|it| it.recorded));
+    let clocks = agree(&mut reads, &start.reading, last_heartbeat.map(|it| it.recorded));
     let dating = Dating { now: clocks, noted: &noted };
     let recorded_until = recorded_until(recorded, dating);
     let now = clocks.shard(start.reading.since_boot);

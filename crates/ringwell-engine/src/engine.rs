@@ -35,7 +35,7 @@ pub const BATCH_BYTES_MAX: usize = SEALED_MAX * (BODY_BYTES_MAX - ROW_BYTES_MAX)
 
 /// The longest time until an answer is sent: the longest deadline that can be configured, plus one
 /// second. A test of the driver checks this.
-pub const LEAVES_WITHIN: Millis = Millis(61_000);
+pub const ANSWER_DELAY_MAX: Millis = Millis(61_000);
 
 /// One row that requests a number.
 #[derive(Clone, Copy, Debug)]
@@ -240,7 +240,7 @@ impl Engine {
             let is_kept = self.shard.visitor(slot) == Some(visitor);
             // An allocation that followed the row's own may just have been undone. The number may
             // then still be locked for a moment, but this lockout protects no visitor.
-            let is_over = self.shard.slots()[slot as usize].is_free(now + LEAVES_WITHIN);
+            let is_over = self.shard.slots()[slot as usize].is_free(now + ANSWER_DELAY_MAX);
             let has_other = || {
                 let other = self.shard.slot_of(ask.pool, visitor);
                 other.is_some_and(|other| !self.shard.slots()[other as usize].is_free(now))
@@ -308,7 +308,7 @@ impl Engine {
         if self.shard.is_held(slot, now) || self.shard.is_doubted(slot) {
             return Outcome::Exhausted { until: Millis::ZERO };
         }
-        if self.shard.slots()[slot as usize].is_free(now + LEAVES_WITHIN) {
+        if self.shard.slots()[slot as usize].is_free(now + ANSWER_DELAY_MAX) {
             let position = self.next_position();
             let grant = self.shard.extend(now, slot, position);
             assert!(grant.is_some(), "no slot contains the number");

@@ -29,7 +29,7 @@ pub use clock::{
     slewed,
 };
 pub use counts::Counts;
-pub use engine::{Ask, BATCH_BYTES_MAX, Engine, LEAVES_WITHIN};
+pub use engine::{ANSWER_DELAY_MAX, Ask, BATCH_BYTES_MAX, Engine};
 pub use facts::{Apart, Facts};
 pub use outcome::{Outcome, Refusal};
 pub use restore::{Doubts, Restore};

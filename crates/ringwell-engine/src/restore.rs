@@ -122,7 +122,7 @@ impl Restore {
     pub fn number(&mut self, entry: &NumberEntry) {
         let NumberEntry { number, pool, allocated_at, locked_until, position, visitor } = *entry;
         if position_parts(position).0 < self.replay_from {
-            self.know_running(allocated_at, locked_until, visitor.is_some());
+            self.note_lockout_length(allocated_at, locked_until, visitor.is_some());
         }
         let slot = Slot { number, allocated_at, locked_until, position };
         let found = self.rebuild.restore(self.next_slot, Fact { slot, pool, visitor });
@@ -136,7 +136,12 @@ impl Restore {
     /// millisecond, so such lockouts do not count as running. If no visitor saw a released number,
     /// the entry contains an earlier allocation of the number, or zero as the time of the
     /// allocation.
-    fn know_running(&mut self, allocated_at: Millis, locked_until: Millis, is_lengthened: bool) {
+    fn note_lockout_length(
+        &mut self,
+        allocated_at: Millis,
+        locked_until: Millis,
+        is_lengthened: bool,
+    ) {
         let begun = if is_lengthened { self.known.last_at.max(allocated_at) } else { allocated_at };
         if locked_until > self.known.last_at + Millis(1) && begun > Millis::ZERO {
             self.lockout_max = self.lockout_max.max(locked_until.since(begun));
@@ -205,7 +210,7 @@ impl Restore {
             Record::Adopt {
                 number, pool, allocated_at, locked_until, local_at, visitor, ..
             } => {
-                self.know_running(local_at, locked_until, visitor.is_some());
+                self.note_lockout_length(local_at, locked_until, visitor.is_some());
                 let state = Slot { number, allocated_at, locked_until, position };
                 self.rebuild.learn_foreign(Fact { slot: state, pool, visitor }, local_at);
             }

@@ -95,7 +95,7 @@ pub struct Noted {
 /// such a group, shard time is used as the wall clock.
 ///
 /// This difference between the clocks counts as wrong for an earlier boot if it is more than
-/// [`BELIEF`] away from the current difference, although a difference that was recorded before that
+/// [`CLOCK_DIFFERENCE_MAX`] away from the current difference, although a difference that was recorded before that
 /// boot is within this limit. In this case, the current difference is returned.
 pub fn wall_less_shard(
     then: Option<Clocks>,
@@ -110,7 +110,7 @@ pub fn wall_less_shard(
     let last = here.clone().max_by_key(|noted| noted.at).map_or(then, |noted| noted.clocks);
     let lead = last.wall_offset.saturating_sub(then.shard_offset);
     let Some(current) = now.map(|now| now.wall_less_shard()) else { return lead };
-    let is_far = |lead: i64| lead.abs_diff(current) > BELIEF.0;
+    let is_far = |lead: i64| lead.abs_diff(current) > CLOCK_DIFFERENCE_MAX.0;
     let first = here.map(|noted| noted.at).min().unwrap_or_default();
     let mut before = noted.filter(|noted| noted.at < first);
     let is_wrong = is_far(lead) && before.any(|noted| !is_far(noted.clocks.wall_less_shard()));
@@ -168,7 +168,7 @@ fn clocks_after(
 /// The clock counts as jumped if it was set forward while the machine was running. It also counts
 /// as jumped if it was ahead of the last recorded time by more than this delay when the machine
 /// booted. The delay is needed because dropped history cannot be restored.
-pub const BELIEF: Millis = Millis(24 * 60 * 60 * 1000);
+pub const CLOCK_DIFFERENCE_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// Returns the wall-clock time at the shard time `now`, corrected to a time that is trusted for
 /// computing the age of history. `clocks` contains the current clocks, and `noted` the recorded
@@ -186,7 +186,7 @@ pub fn believed_wall(
     // The newest recorded clocks are used however old they are, because none have been recorded
     // since.
     let recent = here.enumerate().filter(|(index, then)| {
-        *index == 0 || since_boot.since(then.clocks.since_boot(then.at)) < BELIEF
+        *index == 0 || since_boot.since(then.clocks.since_boot(then.at)) < CLOCK_DIFFERENCE_MAX
     });
     let offsets = recent.map(|(_, then)| then.clocks.wall_offset);
     let offset = offsets.fold(clocks.wall_offset, i64::min);
@@ -194,10 +194,10 @@ pub fn believed_wall(
     assert!(offset <= clocks.wall_offset, "the offset used is larger than the wall clock's");
     let mut before = noted.clone().filter(|noted| noted.clocks.boot != clocks.boot);
     match before.next() {
-        Some(then) if since_boot < BELIEF => {
+        Some(then) if since_boot < CLOCK_DIFFERENCE_MAX => {
             let last = wall_less_shard(Some(then.clocks), Some(clocks), noted);
             let last = shifted(then.at, last);
-            wall.min(last + BELIEF + since_boot)
+            wall.min(last + CLOCK_DIFFERENCE_MAX + since_boot)
         }
         _ => wall,
     }

@@ -22,7 +22,8 @@ mod segment;
 mod snapshot;
 
 pub use clocks::{
-    BELIEF, Clocks, Noted, believed_wall, shifted, wall_before, wall_less_shard, wall_less_shard_at,
+    CLOCK_DIFFERENCE_MAX, Clocks, Noted, believed_wall, shifted, wall_before, wall_less_shard,
+    wall_less_shard_at,
 };
 pub use erase::{ERASABLE_BYTES_MIN, erase, parameters_in, pieces};
 pub use frame::{

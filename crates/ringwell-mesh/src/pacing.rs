@@ -218,7 +218,7 @@ impl Window {
     /// Reports that a sub-request ended. `took` is the time since it was sent.
     ///
     /// A fast answer widens the window. A slow answer, a refusal or a loss narrows it, unless
-    /// [`slow`](Self::slow) was already called for this sub-request (`was_told_slow`): each
+    /// [`slow`](Self::slow) was already called for this sub-request (`was_reported_slow`): each
     /// sub-request counts only once. `lag` is the current delay of the caller's own event loop.
     pub fn ended(
         &mut self,
@@ -226,7 +226,7 @@ impl Window {
         took: Duration,
         ending: Ending,
         lag: Duration,
-        was_told_slow: bool,
+        was_reported_slow: bool,
     ) {
         debug_assert!(self.in_flight > 0, "nothing is in flight");
         // Includes the sub-request that ended. Otherwise, a window of 1 would never grow, because
@@ -235,7 +235,7 @@ impl Window {
         // In a release build, a driver that calls this method too often must not make the shard
         // panic.
         self.in_flight = self.in_flight.saturating_sub(1);
-        if was_told_slow {
+        if was_reported_slow {
             return;
         }
         match self.verdict(took, ending, lag) {

@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 use ringwell_config::Replicated;
 use ringwell_core::Millis;
 use ringwell_driver::Moment;
-use ringwell_driver::store::{APART, BEAT_EVERY, Beat, Heard, Sign, Silence};
+use ringwell_driver::store::{APART, BEAT_EVERY, Beat, LastHeartbeat, Sign, Silence};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::stream::Stream;
@@ -63,7 +63,7 @@ impl Beats {
     /// Waits until the silence has lasted long enough, or until the serving process has reported
     /// its end. The silence does not count while the streams do not answer. Returns the last
     /// heartbeat that contained a time, if one arrived.
-    pub(crate) async fn silence(&self, stream: &Stream) -> Option<Heard> {
+    pub(crate) async fn silence(&self, stream: &Stream) -> Option<LastHeartbeat> {
         let mut beats = loop {
             match self.client.subscribe(self.subject.clone()).await {
                 Ok(beats) => break beats,
@@ -97,7 +97,7 @@ impl Beats {
                 }
             }
         }
-        silence.heard(now())
+        silence.last_heartbeat(now())
     }
 
     /// A delay that differs from process to process.

@@ -30,7 +30,7 @@ use std::time::Duration;
 use async_nats::Client;
 use ringwell_config::Replicated;
 use ringwell_driver::store::{
-    Beat, FoundLog, Heard, KeptNotes, LogNotes, Logs, SharedLog, Shelf, Sign,
+    Beat, FoundLog, KeptNotes, LastHeartbeat, LogNotes, Logs, SharedLog, Shelf, Sign,
 };
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -174,7 +174,7 @@ impl Logs for NatsLogs {
         Ok(Arc::new(shelf::SnapshotStream::new(snapshots, self.stream(shard))))
     }
 
-    fn stand_by(&self, first: u16) -> Option<Heard> {
+    fn stand_by(&self, first: u16) -> Option<LastHeartbeat> {
         let beats = beat::Beats::new(self.client.clone(), &self.settings, first);
         let stream = self.stream(first);
         let (done, over) = channel();

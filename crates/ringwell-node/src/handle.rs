@@ -27,7 +27,7 @@ use crate::pools::{asked, look_at, other_owner, refused};
 use crate::server::Server;
 use crate::site::{Outcome, SiteEntry};
 use ringwell_driver::message::Message;
-use ringwell_driver::moves::{self, Given, MoveError};
+use ringwell_driver::moves::{self, MoveError, MoveReport};
 use ringwell_driver::node::{HistoryState, JournalState, Node, Phase};
 use ringwell_driver::pool_query::PoolQuery;
 use ringwell_driver::pool_query::{PoolAsked, PoolState, Rested};
@@ -318,7 +318,7 @@ impl Handle {
     ///
     /// # Errors
     /// The [`GiveError`] shows whether anything was moved.
-    pub async fn give(&self, buckets: BTreeSet<u16>, to: u16) -> Result<Given, GiveError> {
+    pub async fn give(&self, buckets: BTreeSet<u16>, to: u16) -> Result<MoveReport, GiveError> {
         let (node, peers) = (Arc::clone(self.node()), self.peers.clone());
         let given = async move { moves::give(&Tokio, &node, &peers, buckets, to).await };
         Ok(moves::to_its_end(&Tokio, given).await.ok_or_else(stopping)??)
@@ -329,7 +329,7 @@ impl Handle {
     ///
     /// # Errors
     /// Returns a [`GiveError`] if the buckets were not taken back. Their move then continues.
-    pub async fn take_back(&self) -> Result<Given, GiveError> {
+    pub async fn take_back(&self) -> Result<MoveReport, GiveError> {
         let (node, peers) = (Arc::clone(self.node()), self.peers.clone());
         let back = async move { moves::abort(&Tokio, &node, &peers).await };
         Ok(moves::to_its_end(&Tokio, back).await.ok_or_else(stopping)??)

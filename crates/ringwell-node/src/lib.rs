@@ -60,7 +60,7 @@ pub use memory::bodies_bytes;
 pub use priority::step_back;
 pub use ringwell_driver::holder::{AskError, HolderError, Joined};
 pub use ringwell_driver::membership::Membership as Member;
-pub use ringwell_driver::moves::Given;
+pub use ringwell_driver::moves::MoveReport;
 pub use ringwell_driver::node::{HistoryState, JournalState, Phase};
 pub use ringwell_driver::pool_query::{PoolAsked, PoolState, REST_BOUNDS, Rested};
 pub use ringwell_driver::stats::{JournalStats, LinkStats, Reason, ShardStats};

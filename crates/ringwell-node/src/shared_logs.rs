@@ -13,7 +13,7 @@ use ringwell_driver::Platform;
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::{JournalState, Node, Phase};
 use ringwell_driver::open::placement_name;
-use ringwell_driver::store::{Fenced, Heard, KeptNotes, LastOwner, LogEnd, Logs, Sign};
+use ringwell_driver::store::{Fenced, KeptNotes, LastHeartbeat, LastOwner, LogEnd, Logs, Sign};
 use ringwell_os::clock::{Clock, reading};
 
 use crate::directories::Check;
@@ -60,9 +60,9 @@ pub(crate) fn prepare(
         settings.segment_bytes = settings.segment_bytes.min(segment_bytes_max(bytes_max));
     }
     let first = first_shard(membership);
-    let heard = if stands_by(config) { stand_by(logs, first, check)? } else { None };
+    let last_heartbeat = if stands_by(config) { stand_by(logs, first, check)? } else { None };
     logs.starting(first);
-    Ok(heard.map(|heard| heard.owner(&reading())))
+    Ok(last_heartbeat.map(|last_heartbeat| last_heartbeat.owner(&reading())))
 }
 
 /// Waits as a standby, and logs errors of the configuration in the meantime.
@@ -70,15 +70,15 @@ fn stand_by(
     logs: &dyn Logs,
     first: u16,
     check: Option<&Check>,
-) -> Result<Option<Heard>, ServeError> {
+) -> Result<Option<LastHeartbeat>, ServeError> {
     let (waiting, over) = channel();
     std::thread::scope(|scope| {
         let watch = move || check.iter().for_each(|check| check_until(check, &over));
         let thread = std::thread::Builder::new().name("standby".to_owned());
         thread.spawn_scoped(scope, watch).map_err(ServeError::Thread)?;
-        let heard = logs.stand_by(first);
+        let last_heartbeat = logs.stand_by(first);
         drop(waiting);
-        Ok(heard)
+        Ok(last_heartbeat)
     })
 }
 

@@ -38,7 +38,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::OlderFileNames,
     Bug::VersionUnasked,
     Bug::OwnShardsBelieved,
-    Bug::FormerUntold,
+    Bug::FormerUninformed,
     Bug::DroppedForgotten,
     Bug::OverflowBelieved,
     Bug::LifetimesNotKept,

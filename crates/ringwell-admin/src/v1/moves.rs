@@ -6,7 +6,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use ringwell_directory::BUCKETS;
-use ringwell_node::{Given, Handle};
+use ringwell_node::{Handle, MoveReport};
 use serde::Deserialize;
 
 use crate::problem::Problem;
@@ -19,7 +19,10 @@ struct Wanted {
     to: u16,
 }
 
-pub(crate) async fn post(State(node): State<Handle>, body: Bytes) -> Result<Json<Given>, Problem> {
+pub(crate) async fn post(
+    State(node): State<Handle>,
+    body: Bytes,
+) -> Result<Json<MoveReport>, Problem> {
     let wanted: Wanted = serde_json::from_slice(&body).map_err(|_| {
         Problem::bad_request(
             "the body must contain buckets and the shard to move them to, as in \
@@ -33,7 +36,7 @@ pub(crate) async fn post(State(node): State<Handle>, body: Bytes) -> Result<Json
 }
 
 /// Cancels the move of each bucket that has not arrived at its new shard yet.
-pub(crate) async fn delete(State(node): State<Handle>) -> Result<Json<Given>, Problem> {
+pub(crate) async fn delete(State(node): State<Handle>) -> Result<Json<MoveReport>, Problem> {
     Ok(Json(node.take_back().await?))
 }
 

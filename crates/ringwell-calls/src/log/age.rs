@@ -20,7 +20,7 @@ use super::values::{from_ms, ms};
 /// leap.
 const LEAP_MIN: Millis = Millis(60 * 60 * 1000);
 /// The running time after which a clock that has leapt is trusted.
-const BELIEF: Millis = Millis(24 * 60 * 60 * 1000);
+const TRUST_AFTER: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// The time, and whether the wall clock is in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Age {
     fn after(self, passed: Millis, wall: Millis) -> Self {
         let expected = self.at + passed;
         let doubted = self.doubted.map_or(Millis::ZERO, |it| it + passed);
-        if wall.0.abs_diff(expected.0) <= LEAP_MIN.0 || doubted >= BELIEF {
+        if wall.0.abs_diff(expected.0) <= LEAP_MIN.0 || doubted >= TRUST_AFTER {
             return Self { at: wall, doubted: None };
         }
         Self { at: expected, doubted: Some(doubted) }

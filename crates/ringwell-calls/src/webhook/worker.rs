@@ -56,7 +56,7 @@ pub struct Worker<T> {
     transport: T,
     /// Notified when a delivery may have become due.
     stored: Arc<Notify>,
-    flying: HashMap<String, HashSet<i64>>,
+    in_flight: HashMap<String, HashSet<i64>>,
     count: usize,
     /// The time of the next search for deliveries that were planned before the clock was set back.
     plan_again: Instant,
@@ -66,7 +66,7 @@ impl<T: Transport> Worker<T> {
     /// Creates a worker that reads the log when it is notified, and otherwise every second.
     pub fn new(log: Log, transport: T, stored: Arc<Notify>) -> Self {
         let plan_again = Instant::now();
-        Self { log, transport, stored, flying: HashMap::new(), count: 0, plan_again }
+        Self { log, transport, stored, in_flight: HashMap::new(), count: 0, plan_again }
     }
 
     /// Runs until the process ends.
@@ -107,10 +107,10 @@ impl<T: Transport> Worker<T> {
             self.plan_again = Instant::now() + PLAN_AGAIN_EVERY;
         }
         for endpoint in self.log.due_endpoints(moment).await? {
-            let flying = self.flying.entry(endpoint.clone()).or_default();
+            let in_flight = self.in_flight.entry(endpoint.clone()).or_default();
             let left = ALL_MAX - self.count;
             let share = (left / SHARE).clamp(1, PER_ENDPOINT_MAX);
-            let room = share.saturating_sub(flying.len()).min(left);
+            let room = share.saturating_sub(in_flight.len()).min(left);
             if room == 0 {
                 continue;
             }
@@ -118,7 +118,7 @@ impl<T: Transport> Worker<T> {
             for due in self.log.claim(&endpoint, moment, most).await? {
                 // A delivery that is still in progress is claimed again if its lease expires before
                 // its result is recorded.
-                if !flying.insert(due.place) {
+                if !in_flight.insert(due.place) {
                     continue;
                 }
                 self.count += 1;
@@ -154,10 +154,10 @@ impl<T: Transport> Worker<T> {
             tokio::time::sleep(PAUSE).await;
         }
         for result in ended.drain(..) {
-            if let Some(flying) = self.flying.get_mut(&result.endpoint) {
-                flying.remove(&result.place);
-                if flying.is_empty() {
-                    self.flying.remove(&result.endpoint);
+            if let Some(in_flight) = self.in_flight.get_mut(&result.endpoint) {
+                in_flight.remove(&result.place);
+                if in_flight.is_empty() {
+                    self.in_flight.remove(&result.endpoint);
                 }
             }
             self.count -= 1;

@@ -27,12 +27,12 @@ const PATH: &str = "/demo-inbox";
 pub(super) struct Inbox(Arc<Mutex<VecDeque<Value>>>);
 
 /// A receiver that does not accept webhooks yet.
-pub(super) struct Door {
+pub(super) struct WebhookReceiver {
     receiver: Receiver,
     port: u16,
 }
 
-impl Door {
+impl WebhookReceiver {
     /// Binds a free port on this machine.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use ringwell_config::{
 };
 
 use super::files::write_whole;
-use crate::phone::{Phone, Ring, Rung};
+use crate::phone::{CallResult, Phone, Ring};
 
 /// The URL that is signed with each request. A real provider would send its requests to this URL.
 const PUBLIC_URL: &str = "https://calls.demo.example";
@@ -98,8 +98,8 @@ pub(super) fn phone(address: &str, secret: &str) -> Result<Phone, &'static str> 
 pub(super) fn ring(phone: &Phone, id: &str, number: &str) -> anyhow::Result<()> {
     let ring = Ring { id, from: CALLER, to: number, answer_after: RINGS, talk: TALKS };
     match phone.ring(&ring, |_| ())? {
-        Rung::Answered => Ok(()),
-        Rung::NoAnswer => bail!("no answer"),
-        Rung::NotConnected(document) => bail!("not connected: {document}"),
+        CallResult::Answered => Ok(()),
+        CallResult::NoAnswer => bail!("no answer"),
+        CallResult::NotConnected(document) => bail!("not connected: {document}"),
     }
 }

@@ -24,7 +24,7 @@ use ringwell_directory::RingPool;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
-use super::inbox::{Door, Inbox};
+use super::inbox::{Inbox, WebhookReceiver};
 use super::phone;
 use crate::api_client::{Access, ApiClient, Url};
 use crate::phone::Phone;
@@ -60,7 +60,7 @@ pub(super) struct Shop {
     listener: TcpListener,
     address: SocketAddr,
     /// The webhook receiver, and its secret once it is known.
-    door: Door,
+    door: WebhookReceiver,
     secret: Option<String>,
     page: Page,
 }
@@ -112,7 +112,7 @@ impl Shop {
             lifetime: Duration::from_millis(pool.lifetime().0),
             address,
         };
-        let door = Door::open(&runtime)?;
+        let door = WebhookReceiver::open(&runtime)?;
         Ok(Self { runtime, listener, address, door, secret: None, page })
     }
 

@@ -95,7 +95,7 @@ enum Trouble {
 
 /// The result of one database check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Looked {
+enum CheckResult {
     /// The node serves the newest version.
     Current,
     /// The node does not serve the newest version.
@@ -156,8 +156,8 @@ impl Follower {
             let looked = self.look().await;
             answers = looked.is_ok();
             match looked {
-                Ok(Looked::Ended) => return false,
-                Ok(Looked::Current | Looked::Behind) => {}
+                Ok(CheckResult::Ended) => return false,
+                Ok(CheckResult::Current | CheckResult::Behind) => {}
                 Err(error) if error.is_busy() => {}
                 Err(error) => self.lost(&error),
             }
@@ -190,8 +190,8 @@ impl Follower {
     }
 
     /// Checks the database, and applies its changes.
-    async fn look(&mut self) -> Result<Looked, StoreError> {
-        let mut looked = Looked::Current;
+    async fn look(&mut self) -> Result<CheckResult, StoreError> {
+        let mut looked = CheckResult::Current;
         // Changes to the configuration's sites are applied even while the database does not answer.
         if self.sites_of_file.has_changed().unwrap_or(false) {
             self.serve_sites().await;
@@ -204,7 +204,7 @@ impl Follower {
             let delta = self.store.changed_since(self.version).await?;
             looked = self.take(delta).await?;
         }
-        if looked == Looked::Current {
+        if looked == CheckResult::Current {
             self.live.is_current().await;
             self.confirm().await?;
         }
@@ -222,12 +222,12 @@ impl Follower {
         Ok(())
     }
 
-    async fn take(&mut self, delta: Delta) -> Result<Looked, StoreError> {
+    async fn take(&mut self, delta: Delta) -> Result<CheckResult, StoreError> {
         let Delta { version, changed, removed, sites } = delta;
         let (put, gone) = (changed.len(), removed.len());
         let taken = self.live.change(changed, removed).await;
         let looked = self.taken(version, taken);
-        if looked != Looked::Current {
+        if looked != CheckResult::Current {
             return Ok(looked);
         }
         tracing::info!(version, changed = put, removed = gone, "the directory has changed");
@@ -236,16 +236,16 @@ impl Follower {
             self.serve_sites().await;
         }
         self.version = version;
-        Ok(Looked::Current)
+        Ok(CheckResult::Current)
     }
 
     /// Replaces all pools after the database has lost changes. Otherwise, this node would hand out
     /// numbers that, according to the database, are free for other pools.
-    async fn go_back(&mut self) -> Result<Looked, StoreError> {
+    async fn go_back(&mut self) -> Result<CheckResult, StoreError> {
         let Loaded { version, pools, sites } = self.store.load_all().await?;
         let taken = self.live.replace(pools).await;
         let looked = self.taken(version, taken);
-        if looked != Looked::Current {
+        if looked != CheckResult::Current {
             // Waits before the next attempt, because each attempt reads all pools.
             tokio::time::sleep(SILENT_MAX).await;
             return Ok(looked);
@@ -260,21 +260,21 @@ impl Follower {
         );
         (self.version, self.sites) = (version, sites);
         self.serve_sites().await;
-        Ok(Looked::Current)
+        Ok(CheckResult::Current)
     }
 
     /// Records whether the shards have applied the pools of `version`.
-    fn taken(&mut self, version: u64, taken: Result<(), OrderError>) -> Looked {
+    fn taken(&mut self, version: u64, taken: Result<(), OrderError>) -> CheckResult {
         match taken {
             Ok(()) => {
                 self.refused = None;
-                Looked::Current
+                CheckResult::Current
             }
             Err(OrderError::Refused(reason)) => {
                 self.refused(version, reason);
-                Looked::Behind
+                CheckResult::Behind
             }
-            Err(OrderError::Stopping) => Looked::Ended,
+            Err(OrderError::Stopping) => CheckResult::Ended,
         }
     }
 

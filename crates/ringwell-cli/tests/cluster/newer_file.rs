@@ -16,13 +16,15 @@ fn start_alone(cluster: &Cluster, shards: &str) -> Server {
 /// The running node learns of the newer file from node a, or asks node a for its version.
 #[test]
 fn a_running_node_that_a_newer_cluster_file_omits_stops_serving() {
-    for (shards, is_told) in [("[0]", true), ("[0]", false), ("[0, 1]", true), ("[0, 1]", false)] {
+    for (shards, is_informed) in
+        [("[0]", true), ("[0]", false), ("[0, 1]", true), ("[0, 1]", false)]
+    {
         let cluster = Cluster::new(8, HALF_AN_HOUR);
         let [first, second] = cluster.start_both();
         let mut given = moves::numbers_of(&cluster.ask(&mut first.client(), "before"));
         first.stop();
         given.extend(moves::numbers_of(&cluster.ask(&mut second.client(), "old")));
-        if !is_told {
+        if !is_informed {
             fs::remove_file(cluster.sites[0].data().join("cluster-nodes.json")).unwrap();
         }
         let first = start_alone(&cluster, shards);

@@ -14,7 +14,7 @@ const SHORT: Duration = Duration::from_secs(8);
 
 /// A server whose database has just been restored to the older copy. Pool 1 has one number and, in
 /// the copy, the overflow number. Pool 3 had this number in its rotation.
-struct GoneBack {
+struct RestoredDatabase {
     managed: Managed,
     server: Server,
     pools: [Pool; 2],
@@ -22,7 +22,7 @@ struct GoneBack {
     holder: Option<String>,
 }
 
-fn gone_back(is_held: bool) -> GoneBack {
+fn with_restored_database(is_held: bool) -> RestoredDatabase {
     let pools = [Pool::new(1, 1, LONG), Pool::new(3, 2, SHORT)];
     let managed = Managed::new(Rig::postgres(), pools.to_vec());
     let server = managed.start();
@@ -58,7 +58,7 @@ fn gone_back(is_held: bool) -> GoneBack {
     );
     soon("the number has left its pool", || numbers(&mut client) == 3);
     server.says("contains an older version than the one this server was using");
-    GoneBack { managed, server, pools, holder }
+    RestoredDatabase { managed, server, pools, holder }
 }
 
 /// While a visitor holds the number, pool 1 has no overflow number, and calls are attributed to the
@@ -66,7 +66,7 @@ fn gone_back(is_held: bool) -> GoneBack {
 #[test]
 fn a_held_number_becomes_the_overflow_number_of_the_older_copy_after_its_lockout() {
     let began = Instant::now();
-    let GoneBack { managed, server, pools, holder } = gone_back(true);
+    let RestoredDatabase { managed, server, pools, holder } = with_restored_database(true);
     let number = pools[0].overflow;
     let until = Instant::now() + SHORT * 2;
     let is_withheld = |server: &Server, id: &str| {
@@ -100,7 +100,7 @@ fn a_held_number_becomes_the_overflow_number_of_the_older_copy_after_its_lockout
 
 #[test]
 fn a_number_that_no_visitor_holds_becomes_the_overflow_number_of_the_older_copy_at_once() {
-    let GoneBack { managed, server, pools, .. } = gone_back(false);
+    let RestoredDatabase { managed, server, pools, .. } = with_restored_database(false);
     let row = batch::one(&mut server.client(), &pools[0], "second");
     assert_eq!((row.number, row.overflow), (pools[0].overflow, true));
     managed.add(3, range(pools[1].first + 10, 1));

@@ -231,13 +231,13 @@ impl Path {
         };
         let branch = branch("i", id);
         self.trunk.request(port, &Request { branch: &branch, ..ask });
-        let invite = self.gateway.hear("INVITE ", id);
+        let invite = self.gateway.wait_for("INVITE ", id);
         self.gateway.answer(port, &invite, "200 OK", ";tag=g1");
-        let answer = self.trunk.hear("SIP/2.0 200", id);
+        let answer = self.trunk.wait_for("SIP/2.0 200", id);
         let route = header(&answer, "Record-Route").to_owned();
         let call = Call { id: id.to_owned(), route, to: header(&answer, "To").to_owned() };
         self.of_caller("ACK", &call, "ack");
-        self.gateway.hear("ACK ", id);
+        self.gateway.wait_for("ACK ", id);
         (call, invite)
     }
 
@@ -282,7 +282,7 @@ fn calls_through_kamailio_have_one_id_from_the_invite_to_the_bye() {
             (|path, call| path.of_callee("BYE", call, "bye"), &path.trunk)
         };
         asks(&path, &call);
-        let bye = answers.hear("BYE ", &id);
+        let bye = answers.wait_for("BYE ", &id);
         answers.answer(port, &bye, "200 OK", "");
         path.recorder.wait(at + 1, "ended");
         asks(&path, &call);
@@ -373,7 +373,7 @@ fn forged_requests_are_neither_forwarded_nor_reported() {
 
     // The real call can still end.
     path.of_caller("BYE", &call, "end");
-    gateway.hear("BYE ", "real@h");
+    gateway.wait_for("BYE ", "real@h");
     assert_eq!(path.recorder.wait(1, "ended")[0]["call_id"], "real@h");
 }
 
@@ -384,20 +384,20 @@ fn another_invite_of_either_side_is_forwarded_and_is_no_new_answer() {
     let (port, trunk, gateway) = (path.kamailio.port, &path.trunk, &path.gateway);
     let (call, _) = path.call("+18885550100", "real@h", "");
     path.of_caller("INVITE", &call, "again");
-    let again = gateway.hear("INVITE ", "real@h");
+    let again = gateway.wait_for("INVITE ", "real@h");
     gateway.answer(port, &again, "200 OK", "");
-    trunk.hear("SIP/2.0 200", "real@h");
+    trunk.wait_for("SIP/2.0 200", "real@h");
     path.of_caller("ACK", &call, "again-ack");
-    gateway.hear("ACK ", "real@h");
+    gateway.wait_for("ACK ", "real@h");
     path.of_callee("INVITE", &call, "back");
-    let back = trunk.hear("INVITE ", "real@h");
+    let back = trunk.wait_for("INVITE ", "real@h");
     trunk.answer(port, &back, "200 OK", "");
-    gateway.hear("SIP/2.0 200", "real@h");
+    gateway.wait_for("SIP/2.0 200", "real@h");
     path.of_callee("ACK", &call, "back-ack");
-    trunk.hear("ACK ", "real@h");
+    trunk.wait_for("ACK ", "real@h");
     assert_eq!(path.ends(), 0);
     path.of_callee("BYE", &call, "end");
-    let bye = trunk.hear("BYE ", "real@h");
+    let bye = trunk.wait_for("BYE ", "real@h");
     trunk.answer(port, &bye, "200 OK", "");
     assert_eq!(path.recorder.wait(1, "ended")[0]["call_id"], "real@h");
     sleep(Duration::from_millis(200));

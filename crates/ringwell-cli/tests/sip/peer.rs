@@ -86,7 +86,7 @@ impl Peer {
     }
 
     /// Waits for a message in the call that begins with `start`. Skips all others.
-    pub(super) fn hear(&self, start: &str, call: &str) -> String {
+    pub(super) fn wait_for(&self, start: &str, call: &str) -> String {
         let message = self.next(start, call, PATIENCE);
         message.unwrap_or_else(|| panic!("no {start:?} of the call {call}"))
     }
@@ -94,7 +94,7 @@ impl Peer {
     /// Waits for the final answer to a call's request, and returns its status.
     pub(super) fn status(&self, call: &str) -> (u16, String) {
         loop {
-            let message = self.hear("SIP/2.0 ", call);
+            let message = self.wait_for("SIP/2.0 ", call);
             let status = message[8..11].parse().unwrap();
             if status >= 200 {
                 return (status, message);

@@ -81,8 +81,8 @@ pub async fn locked<P: Platform>(
     for shard in node.shards() {
         let now = now(peers, shard).await.ok_or("the shard is stopping")?;
         let numbers = pools.iter().flatten().copied().collect();
-        let tell = Step::Tell { numbers, is_free_too: false };
-        if let Some(StepResult::Known(locked)) = ask(peers, shard, tell).await {
+        let step = Step::Report { numbers, includes_free: false };
+        if let Some(StepResult::Known(locked)) = ask(peers, shard, step).await {
             for Slot { number, locked_until, allocated_at, .. } in locked.iter().map(|it| it.slot) {
                 let (left, at) = known.entry(number).or_insert((0, Millis::ZERO));
                 (*left, *at) = (*left, *at).max((locked_until.since(now).0, allocated_at));
@@ -92,8 +92,8 @@ pub async fn locked<P: Platform>(
         }
         // The lockouts of a held pool are unknown, and the queried numbers may have been in that
         // pool.
-        let tell = Step::TellHolds { is_past_too: false };
-        let Some(StepResult::Holds(holds)) = ask(peers, shard, tell).await else {
+        let step = Step::ReportHolds { includes_past: false };
+        let Some(StepResult::Holds(holds)) = ask(peers, shard, step).await else {
             return Err("the shard is stopping".to_owned());
         };
         held = holds.iter().map(|(_, until)| until.since(now).0).fold(held, u64::max);

@@ -109,7 +109,7 @@ async fn gather(
     let ranges: Vec<NumberRange> = pools.flat_map(|pool| pool.numbers()).copied().collect();
     let mut gathered = Gathered::default();
     for shard in node.shards() {
-        let step = Step::TellAll { numbers: ranges.clone(), buckets: buckets.to_vec() };
+        let step = Step::ReportAll { numbers: ranges.clone(), buckets: buckets.to_vec() };
         let StepResult::All(report, holds) = ask(peers, shard, step).await? else {
             return Err(ChangeError::Shard(shard));
         };

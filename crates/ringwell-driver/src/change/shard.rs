@@ -39,15 +39,15 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> StepResult {
             }
             put(&shard, smaller).await
         }
-        Step::Tell { numbers, is_free_too } => {
+        Step::Report { numbers, includes_free } => {
             let now = shard.now();
             let mut known = known(&shard, &numbers).await;
-            known.retain(|retired| is_free_too || !retired.slot.is_free(now));
+            known.retain(|retired| includes_free || !retired.slot.is_free(now));
             StepResult::Known(known)
         }
-        Step::TellAll { numbers, buckets } => tell_all(&shard, &numbers, &buckets).await,
-        Step::TellHolds { is_past_too } => {
-            let from = if is_past_too { Millis::ZERO } else { shard.now() };
+        Step::ReportAll { numbers, buckets } => report_all(&shard, &numbers, &buckets).await,
+        Step::ReportHolds { includes_past } => {
+            let from = if includes_past { Millis::ZERO } else { shard.now() };
             StepResult::Holds(shard.engine.borrow().shard().holds(from).collect())
         }
         Step::TellStored => StepResult::Stored(shard.commit.durable()),
@@ -114,7 +114,7 @@ async fn hold<P: Platform>(shard: &Shard<P>, holds: Vec<(PoolId, Millis)>) -> bo
 
 /// Returns the complete state of these numbers and buckets, collected piece by piece. The leaving
 /// pools have already left, so this state no longer changes.
-async fn tell_all<P: Platform>(
+async fn report_all<P: Platform>(
     shard: &Shard<P>,
     numbers: &[NumberRange],
     buckets: &[u16],

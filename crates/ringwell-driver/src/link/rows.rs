@@ -95,13 +95,13 @@ impl<P: Platform> Link<P> {
         let link = Rc::clone(&self);
         let mut call: Pin<Box<dyn Future<Output = Answered>>> =
             Box::pin(link.net.call_traced(Path::Rows, body, rows.traced));
-        let (answer, was_told_slow) = self.wait(&mut call, begun, limit).await;
+        let (answer, was_reported_slow) = self.wait(&mut call, begun, limit).await;
         let took = self.platform.moment().since(begun);
         // A result is void if it shows nothing about the other node's speed. This is the case if a
         // timer woke this thread late, after the answer had arrived. It is also the case if the
         // batch's deadline left less time than the limit for slow answers.
         let is_void = match answer {
-            Some(Ok(_)) => !was_told_slow && took > self.pacing.slow,
+            Some(Ok(_)) => !was_reported_slow && took > self.pacing.slow,
             Some(Err(_)) => false,
             None => limit < self.pacing.slow,
         };
@@ -116,7 +116,7 @@ impl<P: Platform> Link<P> {
         if ending != Ending::Answered {
             self.counts.lost.add(1);
         }
-        self.window.borrow_mut().ended(self.now(), took, ending, lag, was_told_slow);
+        self.window.borrow_mut().ended(self.now(), took, ending, lag, was_reported_slow);
         self.settle();
         match answer {
             Some(Ok(bytes)) => self.deliver(rows, &bytes).await,

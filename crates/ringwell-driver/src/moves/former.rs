@@ -51,7 +51,7 @@ pub async fn announce_to_former<P: Platform>(
         Vec::new()
     });
     let known = known.into_iter().filter(|known| is_former(membership, known));
-    let known = known.filter(|_| !planted(Bug::FormerUntold)).take(FORMER_MAX);
+    let known = known.filter(|_| !planted(Bug::FormerUninformed)).take(FORMER_MAX);
     let former = known.filter_map(|known| {
         let link = known.link.parse().ok()?;
         let shard = known.shards.first().copied()?;

@@ -42,7 +42,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// The result of moving buckets.
 #[derive(Debug, Serialize)]
-pub struct Given {
+pub struct MoveReport {
     buckets: usize,
     ring_pools: usize,
     /// The count of numbers whose state was sent.
@@ -60,14 +60,14 @@ pub async fn give<P: Platform>(
     peers: &Peers,
     buckets: BTreeSet<u16>,
     to: u16,
-) -> Result<Given, MoveError> {
+) -> Result<MoveReport, MoveError> {
     let began = platform.moment();
     let _one = node.moves.lock().await;
     let owners = node.owners().ok_or(MoveError::NoCluster)?;
     let buckets = check(platform, node, &owners, buckets, to)?;
     let directory = node.directory();
     let ring_pools = buckets.iter().map(|bucket| directory.pools_in(*bucket).len()).sum();
-    let mut given = Given { buckets: buckets.len(), ring_pools, numbers: 0, took_ms: 0 };
+    let mut given = MoveReport { buckets: buckets.len(), ring_pools, numbers: 0, took_ms: 0 };
     if node.is_own(to) {
         give_up(platform, node, peers, &buckets, to, None).await?;
     } else if !buckets.is_empty() {
@@ -227,8 +227,8 @@ async fn holds(
     let pools: BTreeSet<PoolId> = pools.map(|pool| pool.id()).collect();
     let (mut holds, mut of_all) = (Vec::new(), Millis::ZERO);
     for shard in node.shards() {
-        let tell = Step::TellHolds { is_past_too: false };
-        if let StepResult::Holds(held) = ask(peers, shard, tell).await? {
+        let step = Step::ReportHolds { includes_past: false };
+        if let StepResult::Holds(held) = ask(peers, shard, step).await? {
             for (held, until) in held {
                 match held {
                     Some(pool) if pools.contains(&pool) => holds.push((pool.0, until.0)),
@@ -348,7 +348,7 @@ pub async fn abort<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
     peers: &Peers,
-) -> Result<Given, MoveError> {
+) -> Result<MoveReport, MoveError> {
     let began = platform.moment();
     let _one = node.moves.lock().await;
     let served = read_served(platform, node)?;
@@ -360,7 +360,7 @@ pub async fn abort<P: Platform>(
     let directory = node.directory();
     let ring_pools = back.iter().map(|(bucket, _)| directory.pools_in(*bucket).len()).sum();
     let took_ms = u64::try_from(platform.moment().since(began).as_millis()).unwrap_or(u64::MAX);
-    Ok(Given { buckets: back.len(), ring_pools, numbers: 0, took_ms })
+    Ok(MoveReport { buckets: back.len(), ring_pools, numbers: 0, took_ms })
 }
 
 /// Takes back the buckets of `leaving`, except those that have since moved on to another shard.

@@ -29,19 +29,20 @@ pub struct OverflowTaken {
 }
 
 /// Combines the lockouts and the times of shards that were read separately. `reading` is a reading
-/// of the machine's clocks. `heard` comes from the last heartbeat of another process that served
+/// of the machine's clocks. `last_heartbeat` comes from the last heartbeat of another process that served
 /// these shards.
 pub fn agree<F: Files>(
     reads: &mut [Read<F>],
     reading: &Reading,
-    heard: Option<Recorded>,
+    last_heartbeat: Option<Recorded>,
 ) -> Clocks {
-    let heard = heard.filter(|_| !planted(Bug::WallAtTakeOver));
+    let last_heartbeat = last_heartbeat.filter(|_| !planted(Bug::WallAtTakeOver));
     // If there is a heartbeat, only its clocks count. If the last owner wrote nothing to a shard's
     // journal, that journal still contains the clocks of an earlier owner.
-    let believed = |it: Recorded| Recorded { clocks: it.clocks.filter(|_| heard.is_none()), ..it };
+    let believed =
+        |it: Recorded| Recorded { clocks: it.clocks.filter(|_| last_heartbeat.is_none()), ..it };
     let recorded: Vec<Recorded> =
-        reads.iter().map(Read::recorded).map(believed).chain(heard).collect();
+        reads.iter().map(Read::recorded).map(believed).chain(last_heartbeat).collect();
     let clocks = if planted(Bug::WallAtStart) {
         // With this bug, the process's downtime is computed from the wall clock even though the
         // machine was not rebooted.

@@ -36,7 +36,7 @@ pub(crate) use appending::STALE_MAX;
 pub use appending::{Appending, Ask, Before, Fate};
 pub use end::{LogEnd, Peak, Reached};
 pub use error::{NotAppended, Unreached};
-pub use interface::{Heard, LastOwner, Log, Logs, SharedLog, Shelf, Sign, Waiting};
+pub use interface::{LastHeartbeat, LastOwner, Log, Logs, SharedLog, Shelf, Sign, Waiting};
 pub use notes::{FoundLog, KeptNotes, LogNotes, lost_logs};
 pub use numbered::Numbered;
 pub use places::Places;

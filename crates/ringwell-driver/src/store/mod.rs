@@ -67,10 +67,10 @@ pub use interface::{Appended, Damage, Draft, Part, Reader, Store};
 pub use journal::{Dropped, Journal};
 pub use known_nodes::{KnownNode, read_nodes, write_nodes};
 pub use log::{
-    APART, Appending, Ask, BEAT_EVERY, Beat, Before, Fate, Fenced, FoundLog, Heard, HistoryLimits,
-    KeptNotes, LastOwner, Log, LogDraft, LogEnd, LogNotes, LogReader, LogStore, Logs, NotAppended,
-    Numbered, Peak, Places, Prefix, Reached, SharedLog, Shelf, Sign, Silence, SnapshotIndex,
-    Unreached, Waiting, indexes as snapshot_indexes, lost_logs, reached_ends,
+    APART, Appending, Ask, BEAT_EVERY, Beat, Before, Fate, Fenced, FoundLog, HistoryLimits,
+    KeptNotes, LastHeartbeat, LastOwner, Log, LogDraft, LogEnd, LogNotes, LogReader, LogStore,
+    Logs, NotAppended, Numbered, Peak, Places, Prefix, Reached, SharedLog, Shelf, Sign, Silence,
+    SnapshotIndex, Unreached, Waiting, indexes as snapshot_indexes, lost_logs, reached_ends,
 };
 pub(crate) use log::{STALE_MAX, append as append_to_log};
 pub use memory::{Memory, MemoryReader};

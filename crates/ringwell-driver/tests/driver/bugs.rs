@@ -132,7 +132,7 @@ const FOUND_BY: [(Bug, fn()); 47] = [
     ),
     (Bug::VersionUnasked, newer::a_running_node_notices_that_a_newer_file_omits_it),
     (Bug::OlderFileNames, newer::a_node_with_an_older_file_names_no_visitor),
-    (Bug::FormerUntold, link::a_node_that_a_newer_file_omits_is_told_at_its_former_address),
+    (Bug::FormerUninformed, link::a_node_that_a_newer_file_omits_is_informed_at_its_former_address),
     (Bug::OwnShardsBelieved, newer::a_running_node_notices_that_a_newer_file_gives_its_shards_away),
     (
         Bug::DroppedForgotten,

@@ -24,7 +24,7 @@ pub(crate) const LIFETIME: Millis = Millis(60_000);
 const POOLS: u32 = 40;
 
 /// The results of handing out one number from each pool.
-pub(crate) type Given = Vec<(PoolId, Result<PromoNumber, Outcome>)>;
+pub(crate) type RowResults = Vec<(PoolId, Result<PromoNumber, Outcome>)>;
 
 /// A data directory.
 pub(crate) struct Data {
@@ -115,7 +115,7 @@ pub(crate) fn hand_out(
     directory: &Directory,
     at: Millis,
     batch: u8,
-) -> Given {
+) -> RowResults {
     let clocks = begun.clocks;
     let mut given = Vec::new();
     for shard in &mut begun.shards {

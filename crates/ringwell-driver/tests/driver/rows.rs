@@ -10,7 +10,7 @@ use ringwell_driver::message::{Message, PeerRow, PeerRows};
 use ringwell_driver::node::Begun;
 use ringwell_driver::stats::Kind;
 use ringwell_driver::{Path, Platform, moves, rows};
-use ringwell_engine::{BATCH_BYTES_MAX, LEAVES_WITHIN, Outcome};
+use ringwell_engine::{ANSWER_DELAY_MAX, BATCH_BYTES_MAX, Outcome};
 use ringwell_journal::RECORD_OVERHEAD_MAX;
 use ringwell_wire::{RequestError, Span};
 use tokio::sync::oneshot;
@@ -50,7 +50,7 @@ fn the_engine_has_room_and_time_for_the_longest_batch_that_can_be_configured() {
     // A row may need two records.
     let overhead = ROWS_MAX * 2 * RECORD_OVERHEAD_MAX as u64;
     assert!(BODY_BYTES_MAX + overhead <= BATCH_BYTES_MAX as u64);
-    assert!(DEADLINE_MAX + Duration::from_secs(1) <= Duration::from_millis(LEAVES_WITHIN.0));
+    assert!(DEADLINE_MAX + Duration::from_secs(1) <= Duration::from_millis(ANSWER_DELAY_MAX.0));
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(super) struct Sender {
 }
 
 /// The numbers in the answer to a site's visitor.
-pub(super) struct Given {
+pub(super) struct VisitorNumbers {
     pub(super) swaps: Vec<SwapJson>,
     /// The numbers that are not overflow numbers.
     held: Vec<GivenNumber>,
@@ -167,7 +167,12 @@ pub(super) fn new_visitor() -> Option<Visitor> {
     crate::disk::random().ok().map(Visitor)
 }
 
-fn json(thread: &HttpShard, site: &Site, visitor: Visitor, given: Given) -> Response<AnswerBody> {
+fn json(
+    thread: &HttpShard,
+    site: &Site,
+    visitor: Visitor,
+    given: VisitorNumbers,
+) -> Response<AnswerBody> {
     let signer = thread.server.sites.signer();
     let lease = given.until.map(|(until, _)| signer.lease_text(&site.key, visitor, until));
     let numbers = Numbers {
@@ -192,7 +197,7 @@ pub(super) async fn allocate(
     visitor: Visitor,
     params: &str,
     traced: Option<Traced>,
-) -> Option<Given> {
+) -> Option<VisitorNumbers> {
     let site = &entry.site;
     let mut body = String::with_capacity(32 + site.swaps.len() * (params.len() + 160));
     body.push_str("{\"requests\":[");
@@ -232,11 +237,11 @@ fn read(
     entry: &SiteEntry,
     now: impl Fn() -> Millis,
     lifetime: u64,
-) -> Option<Given> {
+) -> Option<VisitorNumbers> {
     if answered.is_failed() {
         return None;
     }
-    let mut given = Given { swaps: Vec::new(), held: Vec::new(), until: None };
+    let mut given = VisitorNumbers { swaps: Vec::new(), held: Vec::new(), until: None };
     for (row, (swap, code)) in entry.site.swaps.iter().zip(&entry.codes).enumerate() {
         given.held.extend(answered.given_number(row));
         let ResponseRow::Number { number, overflow, .. } = answered.row(row) else { continue };

@@ -14,7 +14,9 @@ use ringwell_config::Consent;
 use subtle::ConstantTimeEq;
 
 use super::agent::is_program;
-use super::answer::{Given, Sender, allocate, lacks_consent, new_visitor, params, settled};
+use super::answer::{
+    Sender, VisitorNumbers, allocate, lacks_consent, new_visitor, params, settled,
+};
 use super::leases::Network;
 use super::response::{allow, nothing, refused};
 use super::sites::{Outcome, SiteEntry};
@@ -160,7 +162,7 @@ async fn give(
     entry: &Arc<SiteEntry>,
     visit: &Visit,
     (headers, sender): (&HeaderMap, Sender),
-) -> Option<(Visitor, Given)> {
+) -> Option<(Visitor, VisitorNumbers)> {
     let (sites, site) = (&thread.server.sites, &entry.site);
     if is_program(headers) {
         entry.count(Outcome::Bot);

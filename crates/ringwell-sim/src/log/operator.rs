@@ -197,7 +197,7 @@ impl World {
         let wall = Duration::from_micros(self.shared.wall_us(at));
         let boot = self.machines[at].boot;
         let reading = ringwell_driver::clock::reading(boot, since_boot, wall);
-        let last_owner = waits.heard(self.moment()).map(|heard| heard.owner(&reading));
+        let last_owner = waits.last_heartbeat(self.moment()).map(|heard| heard.owner(&reading));
         self.begin(at, last_owner.as_ref());
     }
 

@@ -113,7 +113,7 @@ pub struct Sign {
 
 /// The last heartbeat of another process that served this process's shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct LastHeartbeat {
     /// The sign.
     pub sign: Sign,
     /// The time since the heartbeat arrived, according to this machine's monotonic clock.
@@ -133,7 +133,7 @@ pub struct LastOwner {
     pub reached: Vec<Reached>,
 }
 
-impl Heard {
+impl LastHeartbeat {
     /// Returns the sender's estimated time: its shard time at the heartbeat, plus the time since
     /// the heartbeat arrived. The estimate is never ahead of the sender's clock, because the
     /// heartbeat was in transit for a while.
@@ -191,7 +191,7 @@ pub trait Logs: fmt::Debug + Send + Sync {
     /// other processes have sent no reports for a while, or when one reports that it no longer
     /// serves. The reports are only hints; the log decides which process owns a shard. Returns the
     /// last heartbeat of a serving process, if there was one.
-    fn stand_by(&self, first: u16) -> Option<Heard>;
+    fn stand_by(&self, first: u16) -> Option<LastHeartbeat>;
 
     /// Until [`Self::serving`] is called, keeps reporting that this process is taking its shards
     /// over.

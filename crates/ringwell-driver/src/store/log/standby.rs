@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::reached::Reports;
-use super::{Heard, Sign};
+use super::{LastHeartbeat, Sign};
 use crate::canary::{Bug, planted};
 use crate::node::JournalState;
 use crate::platform::Moment;
@@ -57,7 +57,7 @@ pub struct Silence {
     /// The time when a process first reported that it is starting; reset when a process reports
     /// that it serves or has stopped.
     starting_since: Option<Moment>,
-    heard: Option<(Sign, Moment)>,
+    last_heartbeat: Option<(Sign, Moment)>,
     reports: Reports,
 }
 
@@ -66,9 +66,9 @@ impl Silence {
     #[must_use]
     pub fn begin(now: Moment, apart: Duration) -> Self {
         let wanted = SILENCE + apart;
-        let (unanswered_at, starting_since, heard) = (None, None, None);
+        let (unanswered_at, starting_since, last_heartbeat) = (None, None, None);
         let reports = Reports::default();
-        Self { apart, since: now, wanted, unanswered_at, starting_since, heard, reports }
+        Self { apart, since: now, wanted, unanswered_at, starting_since, last_heartbeat, reports }
     }
 
     /// A report has arrived.
@@ -87,7 +87,7 @@ impl Silence {
         self.wanted = self.apart + if beat == Beat::End { Duration::ZERO } else { SILENCE };
         if let Beat::Serving(Some(sign)) = beat {
             self.reports.add(&sign, now);
-            self.heard = Some((sign, now));
+            self.last_heartbeat = Some((sign, now));
         }
     }
 
@@ -106,9 +106,9 @@ impl Silence {
 
     /// Returns the last heartbeat that contained a time, if there was one.
     #[must_use]
-    pub fn heard(&self, now: Moment) -> Option<Heard> {
-        let (sign, arrived) = self.heard.clone()?;
-        Some(Heard { sign, ago: now.since(arrived), reached: self.reports.reached(now) })
+    pub fn last_heartbeat(&self, now: Moment) -> Option<LastHeartbeat> {
+        let (sign, arrived) = self.last_heartbeat.clone()?;
+        Some(LastHeartbeat { sign, ago: now.since(arrived), reached: self.reports.reached(now) })
     }
 }
 
@@ -202,13 +202,13 @@ mod tests {
     #[test]
     fn the_last_time_that_was_reported_is_known_with_its_age() {
         let mut silence = Silence::begin(at(0), APART);
-        assert_eq!(silence.heard(at(500)).map(|heard| heard.sign), None);
+        assert_eq!(silence.last_heartbeat(at(500)).map(|last_heartbeat| last_heartbeat.sign), None);
         let sign = Sign { at: Millis(70_000), epochs: vec![3], stored: vec![9] };
         silence.received(Beat::Serving(Some(sign.clone())), at(1_000));
         silence.received(Beat::End, at(1_500));
-        let heard = silence.heard(at(3_000)).unwrap();
-        assert_eq!((heard.sign, heard.ago), (sign, Duration::from_secs(2)));
-        assert_eq!(heard.reached.len(), 1);
+        let last_heartbeat = silence.last_heartbeat(at(3_000)).unwrap();
+        assert_eq!((last_heartbeat.sign, last_heartbeat.ago), (sign, Duration::from_secs(2)));
+        assert_eq!(last_heartbeat.reached.len(), 1);
     }
 
     #[test]
