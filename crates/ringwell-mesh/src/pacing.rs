@@ -261,8 +261,7 @@ impl Window {
     }
 
     /// Records that a ping was sent. The ping must wait in the owner's queue like a row.
-    /// [`pinged`](Self::pinged) must be called exactly once for it, after [`Pacing::deadline`] at
-    /// the latest.
+    /// [`pinged`](Self::pinged) must be called exactly once for it, within [`Pacing::deadline`].
     pub fn ping_sent(&mut self, _now: Duration) {
         if self.is_shut() {
             self.state = WindowState::Shut(Ping::Underway);
