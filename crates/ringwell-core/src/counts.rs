@@ -1,8 +1,8 @@
-//! Counts of the requests to each pool, from which its load is measured.
+//! Counts of the requests to each pool, used to measure the pool's load.
 
 use alloc::vec::Vec;
 
-/// Counts the requests for numbers of a pool. The difference between two readings is the count
+/// Counts the requests for a pool's numbers. The difference between two readings is the count
 /// between them. Counts of requests are modulo 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounts {
@@ -12,9 +12,9 @@ pub struct PoolCounts {
     pub exhausted: u32,
     /// Keep-alives: rows of visitors who kept their numbers, and requests that extend a lockout.
     pub kept: u32,
-    /// The milliseconds by which keep-alives have lengthened lockouts, minus those by which
-    /// releases have shortened lockouts. With one lifetime for each of `allocated`, this is the
-    /// whole time for which the pool's numbers are locked out.
+    /// The milliseconds that keep-alives have added to lockouts, minus those that releases have
+    /// removed. Adding one lifetime for each of `allocated` gives the total time for which the
+    /// pool's numbers are locked out.
     pub lengthened: i64,
 }
 

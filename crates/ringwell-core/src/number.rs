@@ -59,8 +59,8 @@ impl PromoNumber {
     }
 
     /// Parses ten digits without punctuation as a number with country code 1, as in `"8885550142"`.
-    /// A text that begins with `+` or `00` contains a country code, and may contain spaces,
-    /// hyphens, dots and parentheses: `"+49 30 123456"`.
+    /// Text that begins with `+` or `00` contains a country code, and may contain spaces, hyphens,
+    /// dots and parentheses: `"+49 30 123456"`.
     ///
     /// # Errors
     /// [`NumberError`] names the first rule that `text` breaks.
@@ -82,7 +82,7 @@ impl PromoNumber {
 
     /// Parses the digits after `+` or `00`.
     fn parse_international(text: &str) -> Result<Self, NumberError> {
-        // In "+49 (0)30", for example, the zero is dialled only within the country and is not part
+        // In "+49 (0)30", for example, the zero is dialed only within the country and is not part
         // of the number.
         if text.contains("(0") {
             return Err(NumberError::International);
@@ -109,7 +109,8 @@ impl PromoNumber {
     pub const fn from_e164(value: u64) -> Option<Self> {
         let is_number = match value {
             ..Self::FIRST => false,
-            // Numbers with country code 1 are the most frequent, and the only ones of fixed length.
+            // Numbers with country code 1 are the most common, and the only ones with a fixed
+            // length.
             12_000_000_000..=19_999_999_999 => true,
             Self::FIRST..=Self::LAST => !begins_with_one(value),
             _ => false,
@@ -218,8 +219,8 @@ impl NumberRange {
     #[must_use]
     pub fn new(first: PromoNumber, count: u32) -> Option<Self> {
         let last = first.to_e164() + u64::from(count.checked_sub(1)?);
-        // Between two valid numbers of the same length, neither with country code 1, every integer
-        // is a valid number.
+        // If two valid numbers have the same length and neither has country code 1, every integer
+        // between them is a valid number.
         let is_alike = |last: PromoNumber| {
             last.to_nanp().is_some() == first.to_nanp().is_some()
                 && last.0.ilog10() == first.0.ilog10()

@@ -2,11 +2,11 @@
 //!
 //! Owns the order in which numbers are chosen. The numbers' states are in the shard's slots, where
 //! each pool has one run of consecutive slots. As long as every lockout has the same length and
-//! none is ended early or extended, numbers become free in the order in which they were allocated.
-//! The run is then used as a ring: its head moves from slot to slot and is always the number to
-//! choose. The first keep-alive, release or change of lockout breaks this order, and an [`Order`]
-//! replaces the ring. A property test checks that both choose the same number. Invariant: the
-//! chosen number has been free longest. Source: docs/spec/allocation.md, "Choosing a number".
+//! none is ended early or extended, numbers become free in allocation order. The run is then used
+//! as a ring: its head moves from slot to slot and is always the number to choose. The first
+//! keep-alive, release or change of lockout breaks this order, and an [`Order`] replaces the ring.
+//! A property test checks that both choose the same number. Invariant: the chosen number has been
+//! free longest. Source: docs/spec/allocation.md, "Choosing a number".
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ use crate::{Millis, NumberRange, PoolId};
 pub struct PoolSpec {
     /// The pool's id in the published API.
     pub id: PoolId,
-    /// The time, on the shard's clock, for which an allocation locks its number.
+    /// The time for which an allocation locks its number, by the shard's clock.
     pub lockout: Millis,
     /// The numbers in rotation; the overflow number is not one of them.
     pub numbers: Vec<NumberRange>,
@@ -39,7 +39,7 @@ pub(crate) struct Pool {
     base: u32,
     count: u32,
     head: u32,
-    /// The end of the lockout of the slot before the head. The ring stays valid as long as no new
+    /// The end of the lockout in the slot before the head. The ring stays valid as long as no new
     /// lockout ends before this time.
     last_until: Millis,
     /// Whether any visitor has asked to keep a number. If so, the table of visitors is searched
@@ -62,8 +62,8 @@ pub struct Exhausted {
 }
 
 impl Pool {
-    /// Creates the pool of `spec`, whose slots are `all[base..base + count]`. Finds the head of its
-    /// ring or, if the numbers do not become free in ring order, creates an [`Order`].
+    /// Creates the pool that `spec` describes. Its slots are `all[base..base + count]`. Finds the
+    /// head of its ring or, if the numbers do not become free in ring order, creates an [`Order`].
     pub(crate) fn new(spec: &PoolSpec, base: u32, count: u32, all: &[Slot]) -> Self {
         let mut pool = Self {
             id: spec.id,

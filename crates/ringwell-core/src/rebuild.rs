@@ -28,7 +28,7 @@ const SLOTS_SPARE: usize = 1 << 21;
 /// The count of spare pools, which are reserved for the same reason as the spare slots.
 const POOLS_SPARE: usize = 1 << 18;
 
-/// Collects facts, from which [`Rebuild::finish`] creates the shard.
+/// Collects the facts that [`Rebuild::finish`] needs to create the shard.
 #[derive(Debug)]
 pub struct Rebuild {
     specs: Vec<PoolSpec>,
@@ -251,7 +251,7 @@ impl Rebuild {
     }
 
     /// Lengthens by `by` every lockout and hold that had not ended at `then`. Since `then`, the
-    /// clock may have advanced too far, by at most `by`.
+    /// clock may have gained at most `by` on true time.
     pub fn lengthen(&mut self, then: Millis, by: Millis) {
         for until in self.holds.values_mut().filter(|until| **until > then) {
             *until = *until + by;
@@ -295,8 +295,8 @@ impl Rebuild {
         assert!(base as usize == shard.slots.len(), "a slot is in no pool");
         assert!(shard.places.len() == shard.pools.len(), "a pool is at two indices");
         shard.has_orders = shard.pools.iter().any(Pool::has_order);
-        // After the lockout of a visitor's number ended, the visitor may have got another number.
-        // In that case, the visitor keeps only the later number.
+        // A visitor may have got another number after the earlier number's lockout ended. In that
+        // case, the visitor keeps only the later number.
         let mut visitors: Vec<(u32, VisitorId)> = visitors.into_iter().collect();
         visitors.sort_by_key(|&(slot, _)| {
             let slot = &shard.slots[slot as usize];
@@ -343,7 +343,7 @@ impl Rebuild {
         }
         let slot = self.runs.find(number).map(|place| place.slot);
         let is_its = |slot: u32| self.slots[slot as usize].number == number;
-        assert!(slot.is_none_or(is_its), "the slot of a number contains another number");
+        assert!(slot.is_none_or(is_its), "a number's slot contains another number");
         slot
     }
 }

@@ -31,11 +31,11 @@ pub struct Before {
     pub position: Position,
 }
 
-/// The position of an allocation's record, the position of the replaced allocation's newest record,
-/// and the [`Times`] of the replaced allocation. The values are plain integers, so that an empty
-/// ring is zeroed memory, which costs nothing until it is written. A batch writes one entry per
-/// row, and the ring does not fit into a core's cache. Larger entries, of 32 bytes, caused five
-/// more cache misses per batch of 40 rows.
+/// The positions of an allocation's record and of the replaced allocation's newest record, and the
+/// replaced allocation's [`Times`]. The values are plain integers, so that an empty ring is zeroed
+/// memory, which costs nothing until it is written. A batch writes one entry per row, and the ring
+/// does not fit into a core's cache. With 32-byte entries, a batch of 40 rows caused five more
+/// cache misses.
 type Entry = [u64; 3];
 
 /// The time of a replaced allocation and the end of its lockout.
@@ -153,7 +153,7 @@ impl Recent {
         self.place(position).is_some_and(|place| self.entries[place][2] == Times::GONE_CODE)
     }
 
-    /// Returns the index of the entry of the allocation whose record is at `position`.
+    /// Returns the index of the entry for the allocation recorded at `position`.
     fn place(&self, position: Position) -> Option<usize> {
         // The ring has a newer and an older part, and positions increase within each. The older
         // part is all zeros until the ring has been filled once.

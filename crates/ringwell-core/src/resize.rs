@@ -135,10 +135,10 @@ impl Shard {
         }
     }
 
-    /// Merges another shard's state of a number into this shard's state. Of the two allocations,
-    /// the later one by this node's clock is kept; of the two lockouts, the later end is kept. If
-    /// both shards have the same allocation but only this shard has recorded the visitor, the
-    /// visitor is kept. Returns the merged state, or `None` if nothing changed.
+    /// Merges another shard's state of a number into this shard's state. Keeps the allocation that
+    /// is later by this node's clock, and the later end of the two lockouts. If both shards have
+    /// the same allocation but only this shard has recorded the visitor, the visitor is kept.
+    /// Returns the merged state, or `None` if nothing changed.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -180,7 +180,7 @@ impl Shard {
             return Some(merged);
         };
         let known = core::mem::replace(&mut self.slots[place.slot as usize], merged.slot);
-        assert!(known.number == number, "the slot of a number contains another number");
+        assert!(known.number == number, "a number's slot contains another number");
         self.foreign_times.note(number, merged.slot.allocated_at, merged.local_at);
         let owner = &mut self.pools[place.pool as usize];
         if keeps_visitor {

@@ -1,9 +1,9 @@
 //! The locations of the numbers in rotation, as runs of consecutive numbers. Each run is stored
 //! with its first slot and its pool.
 //!
-//! The numbers of a pool are given as ranges, and the numbers of a range have consecutive slots. A
-//! range of any length is therefore stored as a single run. Does not depend on the contents of the
-//! slots. Invariant: no number is in two runs.
+//! A pool's numbers are given as ranges, and the numbers in a range have consecutive slots. A range
+//! of any length is therefore stored as a single run. Does not depend on the contents of the slots.
+//! Invariant: no number is in two runs.
 
 use alloc::collections::BTreeMap;
 

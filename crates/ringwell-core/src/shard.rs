@@ -35,7 +35,7 @@ pub struct Shard {
     pub(crate) retired: BTreeMap<PromoNumber, Retired>,
     /// The times of numbers in rotation whose newest allocation was dated by another node's clock.
     pub(crate) foreign_times: ForeignTimes,
-    /// The time from which no pool in this shard is held.
+    /// The time when the last hold on a pool in this shard ends.
     pub(crate) held_here: Millis,
     /// The allocations that the newest allocations replaced.
     pub(crate) recent: Recent,
@@ -96,14 +96,14 @@ pub struct Withdrawn {
     pub grant: Grant,
     /// The allocation that is the number's newest again.
     pub before: Before,
-    /// The pool, if another shard may have allocated the number during a hold, later than the
-    /// allocation `before`. The hold is then extended to the present time, so that
-    /// [`Shard::is_doubted`] still returns `true`.
+    /// The pool, if another shard may have allocated the number during a hold, after the allocation
+    /// `before`. The hold is then extended to the present time, so that [`Shard::is_doubted`] still
+    /// returns `true`.
     pub doubted: Option<PoolId>,
 }
 
 impl Shard {
-    /// The exclusive upper bound of the pools' indices. Some indices may be vacant.
+    /// The exclusive upper bound on pool indices. Some indices may be vacant.
     #[must_use]
     pub fn pools_end(&self) -> u32 {
         u32::try_from(self.pools.len()).unwrap_or(u32::MAX)
@@ -134,7 +134,7 @@ impl Shard {
     /// The counts of requests for numbers of `pool` since the pool came to this shard.
     ///
     /// # Panics
-    /// Panics like [`Self::pool_id`].
+    /// Panics if there is no such pool; see [`Self::pool_id`].
     #[must_use]
     pub fn counts(&self, pool: u32) -> PoolCounts {
         let Pool { allocated, exhausted, .. } = self.pools[pool as usize];
@@ -145,7 +145,7 @@ impl Shard {
     /// The time when the next number of `pool` becomes free, or `None` if a number is free now.
     ///
     /// # Panics
-    /// Panics like [`Self::pool_id`].
+    /// Panics if there is no such pool; see [`Self::pool_id`].
     #[must_use]
     pub fn next_free(&self, pool: u32, now: Millis) -> Option<Millis> {
         self.pools[pool as usize].choose(&self.slots, now).err().map(|exhausted| exhausted.until)
@@ -154,7 +154,7 @@ impl Shard {
     /// The time for which an allocation from `pool` locks its number.
     ///
     /// # Panics
-    /// Panics like [`Self::pool_id`].
+    /// Panics if there is no such pool; see [`Self::pool_id`].
     #[must_use]
     pub fn lockout(&self, pool: u32) -> Millis {
         self.pools[pool as usize].lockout
@@ -163,14 +163,14 @@ impl Shard {
     /// The end of the pool's hold. Until then, no row gets a new number of this pool.
     ///
     /// # Panics
-    /// Panics like [`Self::pool_id`].
+    /// Panics if there is no such pool; see [`Self::pool_id`].
     #[must_use]
     pub fn held_until(&self, pool: u32) -> Millis {
         self.pools[pool as usize].held_until
     }
 
-    /// The slot that the next allocation from `pool` almost always reads first, for prefetching. If
-    /// an `Order` has replaced the pool's ring, the allocation may read another slot first. Does
+    /// The slot to prefetch for `pool`: the one that the next allocation almost always reads first.
+    /// If an `Order` has replaced the pool's ring, the allocation may read another slot first. Does
     /// not read the slot's memory.
     #[inline]
     #[must_use]
@@ -184,7 +184,7 @@ impl Shard {
     /// [`Exhausted`] if every number is locked out.
     ///
     /// # Panics
-    /// Panics like [`Self::pool_id`].
+    /// Panics if there is no such pool; see [`Self::pool_id`].
     #[inline]
     pub fn allocate(
         &mut self,
@@ -223,7 +223,7 @@ impl Shard {
     /// held, because another visitor may have got the number in the meantime.
     ///
     /// # Panics
-    /// Panics like [`Self::pool_id`].
+    /// Panics if there is no such pool; see [`Self::pool_id`].
     pub fn keep(
         &mut self,
         now: Millis,
@@ -397,8 +397,8 @@ impl Shard {
         self.pool_of(slot).is_some_and(|pool| !is_over(self.pools[pool as usize].held_until, now))
     }
 
-    /// Whether the lockout of `slot` ended before the latest hold of its pool, as [`is_doubted`]
-    /// defines. If so, another shard may have allocated the number after the lockout ended.
+    /// Whether the lockout of `slot` ended before the latest hold of its pool, as defined by
+    /// [`is_doubted`]. If so, another shard may have allocated the number after the lockout ended.
     #[must_use]
     pub fn is_doubted(&self, slot: u32) -> bool {
         #[cfg(canary)]
@@ -429,7 +429,7 @@ impl Shard {
     pub fn find(&self, number: PromoNumber) -> Option<u32> {
         let slot = self.runs.find(number).map(|place| place.slot);
         let is_its = |slot: u32| self.slots[slot as usize].number == number;
-        assert!(slot.is_none_or(is_its), "the slot of a number contains another number");
+        assert!(slot.is_none_or(is_its), "a number's slot contains another number");
         slot
     }
 
@@ -499,7 +499,7 @@ impl Shard {
     /// The slots of a pool, as indices into the shard's slots.
     ///
     /// # Panics
-    /// Panics like [`Self::pool_id`].
+    /// Panics if there is no such pool; see [`Self::pool_id`].
     #[must_use]
     pub fn pool_slots(&self, pool: u32) -> core::ops::Range<u32> {
         self.pools[pool as usize].slot_range()
@@ -538,15 +538,15 @@ impl Shard {
     /// The count of numbers of `pool` that are locked out at `now`.
     ///
     /// # Panics
-    /// Panics like [`Self::pool_id`].
+    /// Panics if there is no such pool; see [`Self::pool_id`].
     #[must_use]
     pub fn locked(&self, pool: u32, now: Millis) -> usize {
         self.pools[pool as usize].slots(&self.slots).iter().filter(|s| !s.is_free(now)).count()
     }
 
-    /// Sets the position of the number's newest record to `position`, to which the record was
-    /// copied. Among the numbers that became free in the same millisecond, this number is then
-    /// chosen last. `hint` is the slot that the number had when the record was written.
+    /// Records that the number's newest record was copied to `position`. Among the numbers that
+    /// became free in the same millisecond, this number is then chosen last. `hint` is the slot
+    /// that the number had when the record was written.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.

@@ -54,7 +54,7 @@ impl Slot {
     }
 }
 
-/// The rule of all lockouts and holds: whether one that lasts until `until` is over at `now`.
+/// The rule for all lockouts and holds: whether one that ends at `until` is over at `now`.
 #[inline]
 pub(crate) fn is_over(until: Millis, now: Millis) -> bool {
     #[cfg(canary)]

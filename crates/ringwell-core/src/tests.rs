@@ -362,8 +362,7 @@ proptest! {
     fn two_live_allocations_never_share_a_number(steps in steps()) {
         let mut shard = two_pools();
         let mut now = Millis(1_000);
-        // The reference model: the end of each number's lockout, which is also the time from which
-        // the number is free.
+        // The reference model: the end of each number's lockout, when the number becomes free.
         let mut locked: BTreeMap<PromoNumber, Millis> = BTreeMap::new();
         for (at, step) in steps.iter().enumerate() {
             let position = Position(at as u64 + 1);

@@ -1,4 +1,4 @@
-//! Vacant runs of slots, from which growing pools take their slots.
+//! Runs of vacant slots, which growing pools take.
 //!
 //! Slots never move: a pool whose numbers change takes another run and returns its old run. Each
 //! operation takes a few lookups, regardless of the number of runs. Invariants: runs neither touch

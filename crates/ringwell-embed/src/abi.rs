@@ -25,7 +25,7 @@ pub const ABI_VERSION: u32 = 1;
 pub const OK: i32 = 0;
 /// A required pointer is null or misaligned, or a length is impossible.
 pub const INVALID: i32 = -1;
-/// The engine was opened by another process, from which this process was forked.
+/// This process was forked from the one that opened the engine.
 pub const FORKED: i32 = -2;
 /// The engine panicked and refuses further calls. Close the engine and open it again.
 pub const PANICKED: i32 = -3;

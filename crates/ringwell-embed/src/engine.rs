@@ -46,8 +46,8 @@ pub(crate) struct Embedded {
     caller: Caller,
     shard: Rc<Shard>,
     store: Rc<Inline<OsFiles>>,
-    /// Notes on the corrections that were made when the engine was opened, because of a wrong clock
-    /// or a damaged file.
+    /// Notes on corrections that were made when the engine was opened, because of a wrong clock or
+    /// a damaged file.
     notes: Vec<String>,
     /// The lock of the data directory, held until the engine is closed.
     lock: Option<DataLock>,

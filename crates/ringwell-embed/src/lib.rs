@@ -5,9 +5,8 @@
 //! callbacks, because none of these survives a `fork`. It uses the same code as the server
 //! (`ringwell-driver`), so that a server can read a journal written by an engine, and vice versa.
 //!
-//! Does not depend on Ruby or on any other language from which it is called. Invariants: no panic
-//! leaves [`abi`], the only module with unsafe code. Answers are as durable as configured. Source:
-//! docs/spec/embed.md.
+//! Does not depend on Ruby or any other calling language. Invariants: no panic leaves [`abi`], the
+//! only module with unsafe code. Answers are as durable as configured. Source: docs/spec/embed.md.
 
 pub mod abi;
 mod caller;

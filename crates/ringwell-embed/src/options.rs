@@ -1,4 +1,4 @@
-//! The options of an engine: JSON that specifies a configuration file or contains the ring pools.
+//! An engine's options: JSON that specifies a configuration file or contains the ring pools.
 //!
 //! Owns the names of the JSON members, but not the rules for pools and settings. Environment
 //! variables are not read, because the process belongs to another program.
@@ -27,7 +27,7 @@ struct OptionsJson<'a> {
     data: Option<PathBuf>,
     /// The durability: `disk`, `os` or `memory`.
     durability: Option<String>,
-    /// The deadline of a batch, in milliseconds.
+    /// A batch's deadline, in milliseconds.
     deadline_ms: Option<u64>,
     /// The ring pools, if no configuration file is given.
     #[serde(borrow)]

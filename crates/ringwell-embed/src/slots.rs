@@ -1,12 +1,12 @@
-//! The table of a process's engines, with handles that cannot dangle.
+//! The table of all engines in a process, with handles that cannot dangle.
 //!
-//! A handle is a number that consists of the id of the process that opened the engine, a count, and
-//! an index into a table. Therefore, a handle can be recognized as invalid if its engine was
-//! closed, if it was never issued, or if a forked child inherited it. The check neither accesses
-//! freed memory nor waits for a lock that a thread of the parent holds.
+//! A handle is a number that combines the id of the opening process, a count, and an index into a
+//! table. Therefore, a handle can be recognized as invalid if its engine was closed, if it was
+//! never issued, or if a forked child inherited it. The check neither accesses freed memory nor
+//! waits for a lock that a thread of the parent holds.
 //!
-//! Invariants: only a thread inside a call locks an entry. A forked child never waits for the lock
-//! of an inherited entry.
+//! Invariants: only a thread inside a call locks an entry. A forked child never waits for an
+//! inherited entry's lock.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};

@@ -47,9 +47,9 @@ pub(crate) fn answer_of(outcome: Outcome) -> Option<RecordedAnswer> {
 #[derive(Debug)]
 pub(crate) struct Answers {
     by_row: Vec<HashMap<RowKey, Remembered>>,
-    /// The hash that chooses the table of a row. Clients cannot know the key of this hash, so no
-    /// client can choose rows that all fall into one table. Within a table a fast hash is
-    /// sufficient, because row keys are digests, which clients cannot choose.
+    /// The hash that selects a row's table. Clients cannot know the key of this hash, so no client
+    /// can choose rows that all fall into one table. Within a table a fast hash is sufficient,
+    /// because row keys are digests, which clients cannot choose.
     places: RandomState,
     /// The answered rows of each pool, in the order of their answers. A row that was answered again
     /// has two entries. The older entry is skipped, because its time differs from that of the row's
@@ -61,8 +61,8 @@ pub(crate) struct Answers {
     queued: usize,
     remembered: usize,
     rows_max: usize,
-    /// The rows of the newest allocations, ordered by the position of the allocation's record. The
-    /// number of rows that are kept equals the number of allocations that can be undone.
+    /// The rows of the newest allocations, ordered by the allocation record's position. The number
+    /// of rows that are kept equals the number of allocations that can be undone.
     allocated: VecDeque<(Position, RowKey)>,
 }
 
@@ -102,7 +102,7 @@ impl Remembered {
     }
 }
 
-/// The position of a walk over all answers.
+/// The current position in a walk over all answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswersPlace {
     pool: PoolId,
@@ -186,7 +186,7 @@ impl Answers {
         }
     }
 
-    /// Stores `position`, the position of the allocation record of `row`.
+    /// Stores `position`, the position of the allocation record for `row`.
     pub(crate) fn allocated(&mut self, position: Position, row: RowKey) {
         let last = self.allocated.back().map(|(last, _)| *last);
         assert!(last < Some(position), "rows of allocations are out of order");
@@ -346,9 +346,9 @@ impl Answers {
     }
 }
 
-/// Returns the class of a queue's length. The pool whose oldest row is dropped is chosen by class
-/// rather than by exact length, so that adding or removing a row seldom changes the order of the
-/// pools.
+/// Returns the class for a queue length. When an answer must be dropped, its pool is chosen by
+/// class rather than by exact length, so that adding or removing a row seldom changes the order of
+/// the pools.
 fn class(len: usize) -> usize {
     if len < 64 { len } else { 63 + len / 64 }
 }

@@ -16,8 +16,8 @@ pub struct PastAllocation {
     /// The pool from which the number was handed out. `None` if the record of the allocation was
     /// not read, for example because it is in another shard's journal.
     pub pool: Option<PoolId>,
-    /// The time of the allocation, in the shard time of its node. Together with the number, this
-    /// time identifies the allocation.
+    /// The time of the allocation, in its node's shard time. Together with the number, this time
+    /// identifies the allocation.
     pub allocated_at: Millis,
     /// The time of the allocation by the wall clock.
     pub allocated_wall: Millis,
@@ -25,7 +25,7 @@ pub struct PastAllocation {
     pub locked_until: Millis,
     /// The marketing context, percent-encoded as it was received.
     pub params: Vec<u8>,
-    /// The time when the number was next handed out, by the wall clock.
+    /// The wall-clock time when the number was next handed out.
     pub next_allocated_at: Option<Millis>,
     /// The allocation's keep-alives, if the look-up collects them.
     pub keep_alives: Option<KeepAlives>,
@@ -37,7 +37,7 @@ pub const KEEP_ALIVES_MAX: usize = 100;
 /// The maximum number of keep-alives after the requested time that a look-up reads one by one.
 const LATER_KEEP_ALIVES_MAX: u32 = 500;
 
-/// The keep-alives of one allocation up to the requested time.
+/// One allocation's keep-alives up to the requested time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeepAlives {
     /// The times of the keep-alives by the wall clock, newest first, at most [`KEEP_ALIVES_MAX`].
@@ -59,7 +59,7 @@ pub struct Past {
     /// This is possible if a hold of the pool ended after the lockout of that allocation.
     pub is_doubted: bool,
     /// The end, by the wall clock, of a period whose records were lost. Allocations after this time
-    /// are known. If the period is not the reason for `missing`, this shard has no state of the
+    /// are known. If the period is not the reason for `missing`, this shard has no state for the
     /// number, but may have handed the number out in that period.
     pub lost_until: Option<Millis>,
     /// Whether another shard may have handed the number out after `held` and before this shard
@@ -82,8 +82,8 @@ pub struct Past {
     /// requested time. Any earlier allocation that another shard made had ended by this time.
     pub next: Option<Millis>,
     /// The end, by the wall clock, of the number's last known period as an overflow number. A
-    /// visitor who received the number before that period ended need not be the caller at the
-    /// requested time. Periods that began after the requested time do not count.
+    /// visitor who received the number before that period ended is not necessarily the caller at
+    /// the requested time. Periods that began after the requested time do not count.
     pub overflow_until: Option<Millis>,
 }
 
@@ -130,8 +130,8 @@ pub struct Walk<'a> {
     newest_by: Option<Millis>,
     /// Whether the walk has passed the number's last transfer from another shard to this one.
     is_foreign: bool,
-    /// Whether the end of the lockout in the shard's state belongs to the newest allocation. If
-    /// not, the end may belong to a later allocation that no visitor saw.
+    /// Whether the lockout end in the shard's state belongs to the newest allocation. If not, the
+    /// end may belong to a later allocation that no visitor saw.
     is_settled: bool,
     /// The end of the lockout in shard time, if it was set by a record that is newer than the
     /// allocation's own record.
@@ -157,9 +157,8 @@ pub struct Walk<'a> {
 #[derive(Clone, Debug, Default)]
 struct Collected {
     found: KeepAlives,
-    /// A walk skips keep-alives after the requested time. If the walk thereby also skips
-    /// keep-alives from before that time, the walk returns to this record and reads the keep-alives
-    /// one by one.
+    /// A walk skips keep-alives after the requested time. If it also skips keep-alives from before
+    /// that time, it returns to this record and reads the keep-alives one by one.
     return_to: Option<Position>,
     /// The count of keep-alives after the requested time that were read one by one; `None` while
     /// the walk skips them.
@@ -293,7 +292,8 @@ impl Walk<'_> {
             Record::Release { number, previous, restored: Some(restored), .. }
                 if number == self.number =>
             {
-                // Following `previous` skips the record of the allocation that no visitor saw.
+                // Following `previous` skips the record of the undone allocation, which no visitor
+                // saw.
                 let newest = self.newest.as_mut().filter(|_| !self.is_settled);
                 if let Some(newest) = newest {
                     newest.locked_until = restored.locked_until;
@@ -443,15 +443,15 @@ impl Walk<'_> {
         })
     }
 
-    /// Returns the result. The result is uncertain if the time of the newest allocation is unknown,
-    /// because the newest allocation may be the requested one.
+    /// Returns the result. The result is uncertain if the newest allocation's time is unknown,
+    /// because that allocation may be the requested one.
     fn past(&self, held: Option<PastAllocation>) -> Past {
         let missing = Some(Missing::NotKept).filter(|_| held.is_none() && self.is_undated());
         let (later, next, was_doubted) = (self.later, self.next_own, self.was_doubted);
         Past { held, missing, was_doubted, later, next, ..Past::default() }
     }
 
-    /// Whether the look-up needs the time of the newest allocation but that time is unknown.
+    /// Whether the look-up needs the newest allocation's time but that time is unknown.
     fn is_undated(&self) -> bool {
         matches!(self.at, Moment::Wall(_)) && self.newest_shift.is_none()
     }
@@ -485,7 +485,7 @@ impl Walk<'_> {
             self.newest = None;
         }
         let wall = shifted(met.allocated_at, met.shift);
-        // This allocation preceded the next one, even if the recorded times show the opposite.
+        // This allocation preceded the next one, even if the recorded times suggest otherwise.
         let known = self.next_allocated_at.map_or(wall, |next| wall.min(next));
         self.is_doubtful |= known < wall;
         if self.at.is_from(met.allocated_at, known) {

@@ -1,6 +1,6 @@
-//! Copies the still-needed records in the oldest part of the journal to the journal's end, before
-//! that part is dropped. The journal therefore always contains the newest allocation of every
-//! number. Source: docs/spec/journal.md, "Retention".
+//! Copies the records in the oldest part of the journal that are still needed to the end of the
+//! journal, before the oldest part is dropped. The journal therefore always contains the newest
+//! allocation of every number. Source: docs/spec/journal.md, "Retention".
 
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_journal::{Clocks, DecodeError, Record, Records};

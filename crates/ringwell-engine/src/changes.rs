@@ -45,8 +45,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes the pool from this shard, which from then on refuses the pool's rows as moved. The
-    /// states of its numbers are kept, for attribution and for the numbers' next owner.
+    /// Removes the pool from this shard. From then on, the shard refuses the pool's rows as moved.
+    /// The states of its numbers are kept, for attribution and for the numbers' next owner.
     pub fn remove_pool(&mut self, pool: u32) {
         self.shard.remove_pool(pool, self.moved.as_mut());
         self.shard.forget_holds(self.now);

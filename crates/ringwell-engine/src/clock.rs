@@ -1,10 +1,10 @@
-//! Shard time and the clocks of the machine: at startup, shard time continues from the clocks
-//! recorded in a journal, and then slowly approaches the wall clock.
+//! Shard time and the machine's clocks: at startup, shard time continues from the clocks recorded
+//! in a journal, and then slowly approaches the wall clock.
 //!
 //! Within one boot of the machine, the time since boot advances evenly even if the wall clock is
-//! set. The time for which the process did not run is therefore known exactly. After a reboot only
-//! the wall clock is available, and it may be wrong. Lockouts are therefore lengthened, so that a
-//! wrong wall clock does not end them early. Source: docs/spec/allocation.md, "Time".
+//! set. The process's downtime is therefore known exactly. After a reboot only the wall clock is
+//! available, and it may be wrong. Lockouts are therefore lengthened, so that a wrong wall clock
+//! does not end them early. Source: docs/spec/allocation.md, "Time".
 
 use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Tip};
@@ -59,7 +59,7 @@ impl Recorded {
 }
 
 impl Reading {
-    /// Returns the clocks from which all shards of the process continue.
+    /// Returns the clocks that all shards of the process continue from.
     ///
     /// Shard time continues from the newest recorded time. If the machine has not rebooted since
     /// then, the elapsed time is measured with the time since boot, and otherwise with the wall
@@ -108,7 +108,7 @@ pub fn observed(clocks: Clocks, seen: i64) -> Clocks {
     Clocks { wall_offset: if is_set { seen } else { clocks.wall_offset }, ..clocks }
 }
 
-/// Returns the clocks with shard time moved one millisecond towards the wall clock. Call this no
+/// Returns the clocks with shard time moved one millisecond toward the wall clock. Call this no
 /// sooner than [`SLEW_EVERY`] after the last call. Call it only once even if more time has passed,
 /// because lockouts allow only for steps that are spread evenly over time.
 #[must_use]
@@ -125,7 +125,7 @@ pub fn lockout(lifetime: Millis) -> Millis {
     lifetime + Millis(lifetime.0.div_ceil(SLEW_ONE_IN)) + Millis(1)
 }
 
-/// Returns the lifetime from which [`lockout`] computes this lockout.
+/// Returns the lifetime for which [`lockout`] returns this lockout.
 #[must_use]
 pub fn lifetime(lockout: Millis) -> Millis {
     let Millis(scaled) = lockout.since(Millis(1));
@@ -134,7 +134,7 @@ pub fn lifetime(lockout: Millis) -> Millis {
     Millis(u64::try_from(lifetime).unwrap_or(u64::MAX))
 }
 
-/// Returns the part of the shard time from `before` to `at` that may not have passed in true time.
+/// Returns the maximum time that shard time may have gained on true time between `before` and `at`.
 /// Lockouts that were running at `before` are lengthened by this time.
 pub(crate) fn doubtful(
     before: Recorded,

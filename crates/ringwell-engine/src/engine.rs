@@ -1,9 +1,9 @@
 //! One shard as a state machine: requests go in, answers and journal groups come out.
 //!
-//! Combines the allocation rules (`ringwell-core`) with the records of the journal. Does no I/O:
-//! the caller writes the sealed groups, reports when they are durable, and only then sends the
-//! answers. Invariant: when an outcome is returned, the record of its number is in
-//! [`Engine::newest_group`] or in an earlier group.
+//! Combines the allocation rules (`ringwell-core`) with the journal's records. Does no I/O: the
+//! caller writes the sealed groups, reports when they are durable, and only then sends the answers.
+//! Invariant: when an outcome is returned, the record of its number is in [`Engine::newest_group`]
+//! or in an earlier group.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -29,12 +29,12 @@ const ROW_BYTES_MAX: usize = PARAMS_BYTES_MAX + 2 * RECORD_OVERHEAD_MAX;
 /// The maximum number of groups that one batch may fill before the first of them is stored.
 const SEALED_MAX: usize = 80;
 
-/// The size in bytes of the records of one batch for which there is always room. The longest body
-/// that can be configured needs less, which a test of the driver checks.
+/// The records of one batch always fit if they take at most this many bytes. A driver test checks
+/// that the longest configurable body needs less.
 pub const BATCH_BYTES_MAX: usize = SEALED_MAX * (BODY_BYTES_MAX - ROW_BYTES_MAX);
 
-/// The longest time until an answer is sent: the longest deadline that can be configured, plus one
-/// second. A test of the driver checks this.
+/// The longest time until an answer is sent: the longest configurable deadline, plus one second. A
+/// driver test checks this.
 pub const ANSWER_DELAY_MAX: Millis = Millis(61_000);
 
 /// One row that requests a number.
@@ -106,8 +106,7 @@ impl Engine {
         }
     }
 
-    /// Returns the shard time of the next event: `clock`, or the time of the last event if that is
-    /// later.
+    /// Returns the next event's shard time: `clock`, or the last event's time if that is later.
     pub fn at(&mut self, clock: Millis) -> Millis {
         self.now = self.now.max(clock);
         self.now
@@ -325,7 +324,7 @@ impl Engine {
         Some(grant.number)
     }
 
-    /// Records that the lockout of a number was extended.
+    /// Records that a number's lockout was extended.
     fn extended(&mut self, now: Millis, grant: &Grant) {
         let known = self.origins.get(&grant.number).filter(|it| it.newest == grant.previous);
         let allocation = known.map_or(Position::NONE, |it| it.allocation);

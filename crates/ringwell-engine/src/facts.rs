@@ -80,9 +80,9 @@ impl Facts {
     ///
     /// This process has no information about allocations that other owners made during a hold, so
     /// the next owner may have a newer allocation of a number. Allocations whose lockout ended
-    /// before the end of the hold are therefore omitted. Omitting them shortens no lockout, because
-    /// the hold is sent to the next owner. If a row that received an omitted allocation is
-    /// repeated, it gets the overflow number.
+    /// before the hold did are therefore omitted. Omitting them shortens no lockout, because the
+    /// hold is sent to the next owner. If a row that received an omitted allocation is repeated, it
+    /// gets the overflow number.
     ///
     /// A number that is in none of the moving pools is also omitted if its lockout is over at `at`.
     /// A shard may have only an old allocation of it, although another pool has handed the number

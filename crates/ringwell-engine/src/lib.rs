@@ -1,4 +1,4 @@
-//! One shard's engine: combines the allocation rules with the records of the journal.
+//! One shard's engine: combines the allocation rules with the journal's records.
 //!
 //! A state machine without I/O: time and bytes are passed in as arguments, and answers and groups
 //! are returned as values. The caller (a server's thread, a simulator or a test) writes each group,

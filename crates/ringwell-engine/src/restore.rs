@@ -36,7 +36,7 @@ pub struct Restore {
     /// The number of the first group to replay. The snapshot may already contain the effects of the
     /// replayed groups.
     replay_from: u64,
-    /// The slot that probably contains the next number of the snapshot. A snapshot lists numbers in
+    /// The slot that probably contains the next number in the snapshot. A snapshot lists numbers in
     /// the order of their slots.
     next_slot: u32,
 }
@@ -45,8 +45,8 @@ pub struct Restore {
 /// operator's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
-    /// The time added to running lockouts: the part of the time since the newest record that may
-    /// not actually have passed.
+    /// The time added to running lockouts, because shard time may have gained this much on true
+    /// time since the newest record.
     pub lengthened: Option<Millis>,
     /// The wall clock minus shard time, in milliseconds.
     pub wall_less_shard: i64,
@@ -95,7 +95,7 @@ impl Restore {
         self.skew_max = skew_max;
     }
 
-    /// Sets the clocks of the process at this startup, at the shard time `now`. See
+    /// Sets the process's clocks at this startup, at the shard time `now`. See
     /// [`crate::Reading::resume`]. The journal ends at `tip`. Must be called before other shards
     /// adopt anything from this shard, because the lockouts that they adopt must already be
     /// lengthened.
@@ -108,7 +108,7 @@ impl Restore {
     }
 
     /// Continues shard time at `at`. If the time since the last record is uncertain, lengthens
-    /// running lockouts by the part that may not have passed, and returns that part.
+    /// running lockouts by the uncertain part, and returns that part.
     fn pass(&mut self, at: Millis, clocks: Option<Clocks>) -> Option<Millis> {
         let by = doubtful(self.known, at, clocks, self.skew_max);
         if by == Millis::ZERO {
@@ -134,8 +134,7 @@ impl Restore {
     /// the time from the allocation to the end may exceed one lockout. The time from the newest
     /// record to the end is then used instead. A released number stays locked for one more
     /// millisecond, so such lockouts do not count as running. If no visitor saw a released number,
-    /// the entry contains an earlier allocation of the number, or zero as the time of the
-    /// allocation.
+    /// the entry contains an earlier allocation of the number, or zero as the allocation time.
     fn note_lockout_length(
         &mut self,
         allocated_at: Millis,

@@ -1,7 +1,7 @@
 //! Takes a shard's snapshot in pieces between batches, so that the snapshot never stalls the shard.
 //!
 //! The pieces are taken at different times. This is harmless. The journal is replayed from the
-//! group that was open when the first piece was taken, and a record changes a number only if it is
+//! group that was open when the first piece was taken. A record changes a number only if it is
 //! newer than the number's state. After the last piece is taken, the snapshot becomes usable as
 //! soon as the group open at that moment is durable.
 
@@ -133,7 +133,7 @@ impl Engine {
     }
 
     /// Writes the moved numbers again. Later entries replace earlier ones: a reader uses the last
-    /// entry of each number.
+    /// entry for each number.
     fn snapshot_moved(
         &mut self,
         from: usize,

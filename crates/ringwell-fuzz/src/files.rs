@@ -71,7 +71,7 @@ pub fn cluster(text: &[u8]) {
     };
     assert_eq!(Some(cluster.map()), map.as_ref().ok());
     let secret = std::str::from_utf8(cluster.secret()).unwrap();
-    // If the secret's text occurs a second time, for example as the name of a node, the output may
+    // If the secret's text occurs a second time, for example as a node's name, the output may
     // contain that text without revealing the secret.
     let is_once = String::from_utf8_lossy(text).matches(secret).count() == 1;
     let shown = format!("{cluster:?} {:?}", cluster.warnings());

@@ -4,9 +4,9 @@
 //! The fuzzer (`fuzz/`) searches for inputs that break these properties. `cargo test` tries every
 //! input in the fuzzer's corpus (`fuzz/corpus`) without the fuzzer. The properties go beyond the
 //! absence of panics. For example, accepted input is written back unchanged, two readers of the
-//! same format agree, and the length of the input bounds the allocated memory. Recovery of a
-//! damaged journal returns a true prefix or refuses the journal. This crate does not depend on the
-//! fuzzer. Source: docs/reliability.md, "Fuzzing".
+//! same format agree, and the input's length bounds the allocated memory. Recovery of a damaged
+//! journal returns a true prefix or refuses the journal. This crate does not depend on the fuzzer.
+//! Source: docs/reliability.md, "Fuzzing".
 
 #![expect(clippy::unwrap_used, reason = "a test program reports failures by panicking")]
 #![expect(clippy::missing_panics_doc, reason = "every target panics if its property is broken")]

@@ -7,12 +7,12 @@ use ringwell_mesh::frame::{
 
 use crate::memory::bounded;
 
-/// In memory, a row of an answer takes at most 64 times as many bytes as in the frame.
+/// In memory, an answer's row takes at most 64 times as many bytes as in the frame.
 const MEMORY_TIMES: u64 = 64;
 
 /// Reads any bytes as each kind of frame. Checks that each value has only one encoding, and that
-/// the length of the frame bounds the allocated memory. The first byte is the count of rows in the
-/// request to which an answer frame belongs.
+/// the frame's length bounds the allocated memory. The first byte is the row count of the request
+/// that an answer frame belongs to.
 pub fn link(bytes: &[u8]) {
     let Some((&wanted, frame)) = bytes.split_first() else { return };
     for limits in [Limits::default(), Limits { rows_max: 2, params_bytes_max: 20 }] {

@@ -1,8 +1,8 @@
 //! Requests to the management API: ring pools in the form of the published API, paths under `/v1/`,
 //! and lists of pools as CSV.
 //!
-//! Whatever the requests are, no internal error may occur, and it must be possible to serve the
-//! resulting directory.
+//! No request may cause an internal error, and it must be possible to serve the resulting
+//! directory.
 
 use std::cell::RefCell;
 use std::path::Path;

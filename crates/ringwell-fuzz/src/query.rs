@@ -6,8 +6,8 @@ use ringwell_wire::{Ask, Batch, Limits, Route, RowError, VISITOR_BYTES_MAX, para
 
 use crate::batch::{parse, words};
 
-/// Checks any text as `api_suffix`: the result must equal that of a simple implementation of the
-/// specification, and a request for a single number with the same query must have the same result.
+/// Checks any text as `api_suffix`. The result must equal that of a simple implementation of the
+/// specification. A request for a single number with the same query must have the same result.
 pub fn suffix(text: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else { return };
     let body = serde_json::json!({"requests": [{"api_suffix": text}]}).to_string();

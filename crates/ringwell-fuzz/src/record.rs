@@ -37,13 +37,13 @@ pub fn record(body: &[u8]) {
     }
     let again: Result<Vec<_>, _> = group.records().map(|r| r.map(|(_, record)| record)).collect();
     let wanted: Vec<_> = records.iter().map(|(_, record)| *record).collect();
-    // If the time of the first record differs from the group's time, the records may be written at
-    // other positions, so their `previous` may differ too.
+    // If the first record's time differs from the group's time, the records may be written at other
+    // positions, so their `previous` may differ too.
     assert!(!begins_with_group(&records) || again == Ok(wanted));
 }
 
-/// Whether the time of the first record equals the group's time. A writer always makes them equal,
-/// but a reader accepts any time.
+/// Whether the first record's time equals the group's time. A writer always makes them equal, but a
+/// reader accepts any time.
 fn begins_with_group(records: &[(ringwell_core::Position, Record<'_>)]) -> bool {
     records.first().is_some_and(|(_, record)| record.at() == BASE)
 }

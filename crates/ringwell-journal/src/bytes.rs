@@ -15,7 +15,7 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// Whenever the buffer grows, it grows by this many bytes more than were requested.
+    /// The buffer grows by this many bytes more than requested.
     const GROWTH: usize = 4_096;
 
     pub(crate) fn len(&self) -> usize {
@@ -94,7 +94,7 @@ impl<'a> Scratch<'a> {
         usize::from(self.len)
     }
 
-    /// Writes a word of which the first `count` bytes are used. The next write overwrites the
+    /// Writes a word, but uses only its first `count` bytes. The next write overwrites the
     /// remaining bytes.
     #[inline(always)]
     fn word(&mut self, word: u64, count: u8) {

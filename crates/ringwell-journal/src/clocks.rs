@@ -1,4 +1,4 @@
-//! The clocks of a machine, which are recorded together with shard time when a group is sealed.
+//! A machine's clocks, which are recorded together with shard time when a group is sealed.
 //!
 //! Shard time never goes back, and never jumps while the shard serves requests, so it may differ
 //! from the calendar time. Each group therefore also contains the time since the machine booted and
@@ -7,14 +7,14 @@
 
 use ringwell_core::Millis;
 
-/// The size of the clocks in bytes, in a frame and in the head of a segment.
+/// The size of the clocks in bytes, in a frame and in a segment's head.
 pub(crate) const CLOCKS_BYTES: usize = 24;
 
 /// The offsets between shard time, the time since boot and the wall clock, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
-    /// Identifies the boot of the machine; is never zero. Two times since boot can be compared only
-    /// if they belong to the same boot.
+    /// Identifies the machine's boot; never zero. Two times since boot can be compared only if they
+    /// belong to the same boot.
     pub boot: u64,
     /// Shard time minus the time since boot.
     pub shard_offset: i64,
@@ -94,9 +94,9 @@ pub struct Noted {
 /// events of this boot. `now` contains the current clocks. A group of format 1 has no clocks. For
 /// such a group, shard time is used as the wall clock.
 ///
-/// This difference between the clocks counts as wrong for an earlier boot if it is more than
-/// [`CLOCK_DIFFERENCE_MAX`] away from the current difference, although a difference that was recorded before that
-/// boot is within this limit. In this case, the current difference is returned.
+/// For an earlier boot, this difference between the clocks counts as wrong if it is more than
+/// [`CLOCK_DIFFERENCE_MAX`] away from the current difference, but one recorded before that boot is not. The
+/// current difference is then returned instead.
 pub fn wall_less_shard(
     then: Option<Clocks>,
     now: Option<Clocks>,

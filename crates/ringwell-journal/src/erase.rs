@@ -99,8 +99,8 @@ pub fn erase(body: &mut [u8], range: Range<usize>) -> bool {
     true
 }
 
-/// Returns the pieces of a frame that contain the bytes `range` of the frame's body. Each piece is
-/// an offset in the frame and the range of the body at that offset.
+/// Returns the pieces of a frame that contain bytes `range` of its body. Each piece is an offset in
+/// the frame and the range of the body at that offset.
 ///
 /// # Panics
 /// Panics only if an invariant of the journal is broken.
@@ -120,8 +120,7 @@ pub fn pieces(header: &FrameHeader, range: Range<usize>) -> Vec<(usize, Range<us
     pieces
 }
 
-/// Returns the state that the checksum must have before `bytes` so that it has the state `state`
-/// after them.
+/// Returns the checksum state that becomes `state` after `bytes` are processed.
 fn backward(state: u32, bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(state, |state, byte| {
         let index = index_of(state);
@@ -147,8 +146,8 @@ fn bridge(from: u32, to: u32) -> [u8; PATCH_BYTES] {
     bytes
 }
 
-/// Returns the index of the table entry that was added to the checksum by XOR when the last byte
-/// was processed. Every entry has a different highest byte.
+/// Returns the index of the table entry that was XORed into the checksum when the last byte was
+/// processed. Every entry has a different highest byte.
 fn index_of(state: u32) -> usize {
     let highest = state.to_be_bytes()[0];
     TABLE.iter().position(|entry| entry.to_be_bytes()[0] == highest).unwrap_or(0)

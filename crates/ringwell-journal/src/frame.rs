@@ -1,4 +1,4 @@
-//! The form in which a file stores a group: blocks with stamps, and a header with its own checksum.
+//! The format of a group in a file: blocks with stamps, and a header with its own checksum.
 //!
 //! A frame is a sequence of blocks of [`BLOCK_BYTES`] bytes. Each block begins with a stamp, which
 //! is computed from the segment's salt, the group's number and the block's index. The remaining
@@ -50,7 +50,7 @@ pub enum FrameFault {
     Rotten,
 }
 
-/// Returns the size in bytes of the frame of a group.
+/// Returns the size of a group's frame in bytes.
 #[must_use]
 pub const fn frame_bytes(header: &GroupHeader) -> usize {
     (header_bytes(header) + header.body_len as usize).div_ceil(DATA_BYTES) * BLOCK_BYTES
@@ -60,7 +60,7 @@ const fn header_bytes(header: &GroupHeader) -> usize {
     if header.clocks.is_some() { HEADER_BYTES } else { PLAIN_HEADER_BYTES }
 }
 
-/// Returns the position in the frame of the body's byte `index`.
+/// Returns the position of body byte `index` in the frame.
 pub(crate) const fn place_in_frame(header: &GroupHeader, index: usize) -> usize {
     assert!(index < header.body_len as usize, "the body has no such byte");
     let at = header_bytes(header) + index;
@@ -166,8 +166,8 @@ fn stamp(salt: u64, n: u64, index: u64) -> u64 {
     (salt ^ n).wrapping_add(index.wrapping_mul(STAMP_STEP))
 }
 
-/// Whether `block` was written as block `index` of the frame of group `n`, even if it has been
-/// damaged since.
+/// Whether `block` was written as block `index` of group `n`'s frame, even if it has been damaged
+/// since.
 #[must_use]
 pub fn has_stamp(block: &[u8], salt: u64, n: u64, index: u64) -> bool {
     block.starts_with(&stamp(salt, n, index).to_le_bytes())

@@ -41,7 +41,7 @@ pub struct GroupHeader {
     pub n: u64,
     /// Rises with each startup and with each take-over by another process, and never decreases.
     pub epoch: u64,
-    /// The time of the first record, to which the times of the other records are relative.
+    /// The time of the first record. The other records' times are relative to it.
     pub at: Millis,
     /// The time of the last record.
     pub last_at: Millis,
@@ -145,8 +145,8 @@ impl Tip {
 }
 
 impl GroupHeader {
-    /// Returns the hash by which the next group identifies this one: the first eight bytes of
-    /// BLAKE3 over all fields. The body and the clocks are each represented by a CRC32C. The hash
+    /// Returns the hash that identifies this group in the next one: the first eight bytes of BLAKE3
+    /// over all fields. The body and the clocks are each represented by a CRC32C. The hash
     /// therefore covers 52 bytes (48 in format 1), which fit in one block of BLAKE3.
     #[must_use]
     pub fn hash(&self) -> u64 {

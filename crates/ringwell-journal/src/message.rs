@@ -1,4 +1,4 @@
-//! The form of a group as one message, in a log that several machines share.
+//! The format of a group as one message, in a log that several machines share.
 //!
 //! The message names its shard, its journal and the process that wrote it. It contains the group's
 //! header and body with their checksums. The group's number normally equals the message's place in
@@ -26,7 +26,7 @@ const HEADER_BYTES: usize = 120;
 /// The length of the longest message.
 pub const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + BODY_BYTES_MAX;
 
-/// The sender of a message, and the shard to whose journal the message belongs.
+/// A message's sender, and the shard whose journal the message belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Author {
     /// The shard.
@@ -123,7 +123,7 @@ pub fn is_foreign_message(bytes: &[u8], shard: u32) -> bool {
     !bytes.starts_with(&MAGIC[..MARK_BYTES]) || intact_header(bytes).is_some_and(is_of_other)
 }
 
-/// Returns the number of the group in a message, if the message's header is intact.
+/// Returns the group number in a message, if the message's header is intact.
 #[must_use]
 pub fn message_number(bytes: &[u8]) -> Option<u64> {
     intact_header(bytes).map(|(_, header)| header.n)

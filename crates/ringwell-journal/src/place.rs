@@ -1,4 +1,4 @@
-//! The bits of a [`Position`]: the number of the group, and the offset in the group's body.
+//! The bits of a [`Position`]: the group's number, and the offset in its body.
 //!
 //! Positions do not depend on files, because groups may be in segments, in memory or in a
 //! replicated log.
@@ -35,14 +35,14 @@ pub(crate) const fn start_of(n: u64) -> Position {
 /// Returns the position at `offset` in the body of the group whose first record is at `start`.
 ///
 /// # Panics
-/// Panics like [`position`].
+/// Panics in the same cases as [`position`].
 #[inline]
 pub(crate) const fn behind(start: Position, offset: usize) -> Position {
     assert!(offset < BODY_BYTES_MAX, "offset outside the body");
     Position(start.0 | offset as u64)
 }
 
-/// Returns the number of the group and the offset in the group's body.
+/// Returns the group's number and the offset in its body.
 #[inline]
 #[must_use]
 pub const fn position_parts(position: Position) -> (u64, usize) {

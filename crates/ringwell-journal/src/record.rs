@@ -1,4 +1,4 @@
-//! One record (an event of a promo number, a pool or a row) and its encoding.
+//! One record (an event that concerns a promo number, a pool or a row) and its encoding.
 //!
 //! A record consists of a kind byte and a flags byte, followed by varints and fixed-width fields
 //! without alignment. A record's time is encoded relative to that of the group's first record, and
@@ -76,8 +76,8 @@ pub enum Record<'a> {
         until: Millis,
         /// The position of the number's previous record.
         previous: Position,
-        /// The position of an earlier record of the same allocation, so that a look-up need not
-        /// read all the keep-alives in between. [`Position::NONE`] if that record is `previous`.
+        /// The position of an earlier record of the same allocation, so that a look-up can skip the
+        /// keep-alives in between. [`Position::NONE`] if that record is `previous`.
         allocation: Position,
     },
     /// A lockout ended early.

@@ -41,7 +41,7 @@ pub trait Segments {
     fn read_at(&self, segno: u64, offset: u64, out: &mut [u8]) -> Result<usize, Self::Error>;
 }
 
-/// One segment, as the storage lists it.
+/// A segment in the storage's list of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentFile {
     /// Its number.
@@ -79,7 +79,7 @@ pub struct Recovered {
     pub tip: Tip,
     /// The journal's identity, or `None` if the journal does not exist yet.
     pub journal: Option<[u8; 16]>,
-    /// The state in which the journal ends.
+    /// The condition of the journal's end.
     pub verdict: Verdict,
     /// All segments, oldest first.
     pub segments: Vec<SegmentInfo>,
@@ -98,7 +98,7 @@ impl Recovered {
     };
 }
 
-/// The state in which a journal ends.
+/// The condition of a journal's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing follows the last frame.
@@ -113,9 +113,9 @@ pub enum Verdict {
 }
 
 impl Recovered {
-    /// Whether records whose answers were sent may be missing from the end of the journal. The
-    /// engine must then hold all pools for one lockout, and this hold must be the first record that
-    /// it appends.
+    /// Whether records may be missing from the end of the journal although their answers were sent.
+    /// The engine must then hold all pools for one lockout, and this hold must be the first record
+    /// that it appends.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
         matches!(self.verdict, Verdict::Rotten(_))
@@ -140,7 +140,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The place at which a journal was cut: the beginning of a bad frame.
+/// The place where a journal was cut: the beginning of a bad frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The segment.
@@ -161,7 +161,7 @@ pub struct SegmentInfo {
     /// The number of the frame after the segment's last frame.
     pub next_n: u64,
     /// The time of the segment's last record. If the segment contains no records, the time of the
-    /// last record of the segments before it.
+    /// last record before the segment.
     pub last_at: Millis,
     /// The offsets of the segment's frames, followed by the offset at which the next frame would
     /// begin. `None` if the segment was not read.
@@ -251,7 +251,7 @@ fn heads<S: Segments>(
     Ok(infos)
 }
 
-/// Returns the segment at which to begin: the last one that begins at or before `plan.from`.
+/// Returns the segment to start with: the last one that begins at or before `plan.from`.
 fn start<E>(
     segments: &[SegmentInfo],
     plan: &RecoveryPlan,
@@ -340,10 +340,10 @@ where
         Ok(Verdict::Clean)
     }
 
-    /// Returns the segment to which the walk must go back, if any. Going back is necessary if no
-    /// frame follows the snapshot, and the segment in which the walk began starts with the first
-    /// frame to replay. In this case, an earlier startup may have cut the previous segment at a
-    /// damaged frame.
+    /// Returns the segment that the walk must go back to, if any. Going back is necessary if no
+    /// frame follows the snapshot, and the segment where the walk began starts with the first frame
+    /// to replay. In this case, an earlier startup may have cut the previous segment at a damaged
+    /// frame.
     fn unread_before(&self, first: usize) -> Option<usize> {
         let begins_at = |info: &SegmentInfo| info.header.tip.next_n;
         let is_unread = self.frames == 0 && begins_at(&self.segments[first]) == self.plan.from;

@@ -76,7 +76,7 @@ pub const fn salt(start: u64, segno: u64) -> u64 {
 
 impl SegmentHeader {
     /// The random value of the startup that began the segment. Older releases drew a random salt
-    /// for each segment, so each of their segments seems to have been begun by a different startup.
+    /// for each segment, so each of their segments seems to come from a different startup.
     #[must_use]
     pub const fn start(&self) -> u64 {
         salt(self.salt, self.segno)
@@ -177,9 +177,9 @@ impl SegmentHeader {
     }
 }
 
-/// Returns the block that marks the end of a segment when the segment's file is cut before frame
-/// `n`. The block replaces the first block of frame `n`, which was never completely written. The
-/// caller then truncates the file after this block.
+/// Returns the block that marks a segment's end when its file is cut before frame `n`. The block
+/// replaces the first block of frame `n`, which was never completely written. The caller then
+/// truncates the file after this block.
 ///
 /// # Panics
 /// Panics only if an invariant of the journal is broken.

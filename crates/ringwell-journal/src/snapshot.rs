@@ -37,7 +37,7 @@ const CHUNK_HEADER_BYTES: usize = 16;
 const CHUNK_BYTES: usize = 256 * 1024;
 const CHUNK_BYTES_MAX: usize = 2 * CHUNK_BYTES;
 
-/// The data in the header of a snapshot.
+/// The data in a snapshot's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotHeader {
     /// The shard.
@@ -155,8 +155,8 @@ mod kind {
     pub(super) const END: u32 = 255;
 }
 
-/// The size in bytes of the code of a number with country code 1. The next constant is the size of
-/// all other codes.
+/// The code size in bytes for numbers with country code 1. The next constant is the size of all
+/// other codes.
 const NUMBER_BYTES: usize = 5;
 const LONG_NUMBER_BYTES: usize = 7;
 

@@ -1,11 +1,11 @@
 //! The frames that shards of different processes exchange, and the checks on received frames.
 //!
-//! Owns the encoding of versions 1 to 3 of the frames. Version 2 adds numbers of all countries.
+//! Owns the encoding of versions 1 to 3 of the frames. Version 2 adds numbers from all countries.
 //! Version 3 lets a caller report unanswered numbers that clients can request again. A frame has
-//! the lowest version that can express its contents. Independent of the transport over HTTP, of
-//! connections, of the cluster secret, and of the owners of pools. Invariants: no input makes a
-//! reader panic, or allocate more than a small multiple of the input's length; each value has
-//! exactly one encoding; a truncated frame is refused. Source: docs/spec/link.md.
+//! the lowest version that can express its contents. Independent of HTTP, connections, the cluster
+//! secret and pool ownership. Invariants: no input makes a reader panic, or allocate more than a
+//! small multiple of the input's length; each value has exactly one encoding; a truncated frame is
+//! refused. Source: docs/spec/link.md.
 
 use core::ops::Range;
 
@@ -34,9 +34,9 @@ mod kind {
 
 /// Flag bits. A flag that is set marks an optional field as present.
 mod flag {
-    /// Flag of an ask: the digest of a repeatable batch follows.
+    /// Flag in an ask: the digest of a repeatable batch follows.
     pub(super) const RETRY: u8 = 1;
-    /// Flag of a row: the visitor's id follows, so the visitor may ask for the same number again.
+    /// Flag in a row: the visitor's id follows, so the visitor may ask for the same number again.
     pub(super) const VISITOR: u8 = 1;
 }
 
@@ -54,10 +54,10 @@ mod outcome {
 
 /// A `u64` as varint.
 const VARINT_BYTES_MAX: usize = 10;
-/// An upper bound on the length of everything before the rows of a frame.
+/// An upper bound on the length of everything before a frame's rows.
 const HEAD_BYTES_MAX: usize = 64;
 /// The minimum length of a row: one byte each for the flags, the pool, the row's index, and the
-/// lengths of the two parts of the parameters.
+/// length of each part of the parameters.
 const ROW_BYTES_MIN: usize = 5;
 /// The maximum length of a row without its parameters: the fields listed for [`ROW_BYTES_MIN`],
 /// each at its maximum length, and the visitor's id. The lengths of the two parts of the parameters
@@ -86,7 +86,7 @@ pub struct Ask {
     /// The time in milliseconds after which the sender stops waiting for the answer. It is a
     /// duration rather than a point in time, because the clocks of two machines may differ.
     pub remaining_ms: u32,
-    /// The version of the map from which the caller chose this shard.
+    /// The version of the map that the caller used to choose this shard.
     pub map_version: u64,
     /// The digest of the batch, if the batch is repeatable.
     pub retry: Option<[u8; 16]>,

@@ -17,8 +17,8 @@ use core::time::Duration;
 /// The shortest pause before a ping. A pause of zero would turn a shut link into a busy loop.
 const GAP_FLOOR: Duration = Duration::from_millis(1);
 
-/// The range of the random factor, in thousandths, by which the pause before a ping is multiplied.
-/// Because of this factor, the callers of an owner do not all ping it at the same time.
+/// The range of the random factor for the pause before a ping, in thousandths. Because of this
+/// factor, an owner's callers do not all ping it at the same time.
 const JITTER_PERMILLE: core::ops::RangeInclusive<u64> = 800..=1200;
 
 /// The parameters of the pacing. Source of the defaults: docs/spec/pacing.md, "Parameters". A server
@@ -53,7 +53,7 @@ pub struct Pacing {
 }
 
 impl Pacing {
-    /// The pacing with these limits on time, which are settings of a node. Everything else is fixed.
+    /// The pacing with these time limits, which are node settings. Everything else is fixed.
     #[must_use]
     pub const fn new(deadline: Duration, slow: Duration, wait: Duration) -> Self {
         Self {
@@ -81,7 +81,7 @@ pub enum Admission {
     /// it, until the driver removes it after [`Pacing::wait`] ([`Window::gave_up`]), or until the
     /// link shuts.
     Wait,
-    /// Answer the rows of the sub-request with the overflow number now. Nothing is counted.
+    /// Answer the sub-request's rows with the overflow number now. Nothing is counted.
     Overflow(Shed),
 }
 
@@ -151,8 +151,8 @@ enum Verdict {
 
 impl Window {
     /// Creates an open window with `window_start` slots. Each value of `pacing` is clamped to the
-    /// bounds in the comment of its field. `seed` determines the jitter of the pings, so links to
-    /// the same owner should have different seeds.
+    /// bounds in its field's comment. `seed` determines the pings' jitter, so links to the same
+    /// owner should have different seeds.
     #[must_use]
     pub fn new(mut pacing: Pacing, seed: u64) -> Self {
         pacing.window_max = pacing.window_max.max(1);
@@ -261,8 +261,7 @@ impl Window {
     }
 
     /// Records that a ping was sent. The ping must wait in the owner's queue like a row.
-    /// [`pinged`](Self::pinged) must be called exactly once for it, after [`Pacing::deadline`] at
-    /// the latest.
+    /// [`pinged`](Self::pinged) must be called exactly once for it, within [`Pacing::deadline`].
     pub fn ping_sent(&mut self, _now: Duration) {
         if self.is_shut() {
             self.state = WindowState::Shut(Ping::Underway);

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 /// an earlier release of Ringwell, the servers do not answer the request to create it.
 const CREATE_MAX: Duration = Duration::from_millis(500);
 
-/// The time within which the next message must arrive.
+/// The time limit for the next message to arrive.
 const NEXT_MAX: Duration = Duration::from_secs(1);
 
 /// The time without a request after which the servers remove the consumer.
@@ -35,7 +35,7 @@ const BATCH: u64 = 64;
 const QUEUE: usize = 64;
 
 /// Reads the messages at `places` of a stream. If reading fails, the returned receiver ends before
-/// it has yielded the last of them.
+/// the last of them.
 pub(crate) fn read(
     client: Client,
     runtime: &Handle,

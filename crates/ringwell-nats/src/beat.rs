@@ -23,7 +23,7 @@ use crate::stream::Stream;
 /// The content of the last heartbeat that a process sends when it shuts down normally.
 const END: &[u8] = b"end";
 
-/// The content of the heartbeats of a process that is taking over the shards.
+/// The content of the heartbeats that a process sends while it takes over the shards.
 const STARTING: &[u8] = b"starting";
 
 /// The pause before servers that do not answer are tried again.
@@ -108,8 +108,8 @@ impl Beats {
     }
 }
 
-/// Returns the content of a heartbeat. The heartbeat of a serving process contains its shard time,
-/// the epochs of its shards, and the newest stored group of each shard.
+/// Returns the content of a heartbeat. A serving process's heartbeat contains its shard time, its
+/// shards' epochs, and each shard's newest stored group.
 fn text(beat: &Beat) -> Vec<u8> {
     match beat {
         Beat::Starting => STARTING.to_vec(),

@@ -14,7 +14,8 @@ use tokio::net::TcpStream;
 
 use crate::error::{NatsError, Unfit, VERSION, unreached};
 
-/// The name of the metadata entry that records for which placement of pools a stream was created.
+/// The name of the metadata entry that records the placement of pools for which a stream was
+/// created.
 pub(crate) const PLACEMENT: &str = "ringwell.placement";
 
 /// The pause between two attempts to reach a server that is down.
@@ -23,7 +24,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// The pause between two warnings about a server that must not be used.
 const REMINDER: Duration = Duration::from_mins(1);
 
-/// The space for a message's headers. It counts towards the server's limit on the length of a
+/// The space for a message's headers. It counts toward the server's limit on the length of a
 /// message.
 const HEADERS_BYTES: usize = 4 << 10;
 
@@ -74,7 +75,7 @@ pub(crate) async fn later((address, error): (String, String)) {
     tracing::warn!(
         address,
         %error,
-        "a server of the journals cannot be reached. The other servers are enough; this one will \
+        "a journal server cannot be reached. The other servers are enough; this one will \
          be checked when it is back"
     );
     let mut pause = AGAIN;
@@ -84,12 +85,12 @@ pub(crate) async fn later((address, error): (String, String)) {
         let Err(error) = server(&address, &varz) else { break };
         tracing::error!(
             %error,
-            "a server of the journals is back, but must not be used: stop it, correct its \
+            "a journal server is back, but must not be used: stop it, correct its \
              configuration or version, and then start it again"
         );
         pause = REMINDER;
     }
-    tracing::info!(address, "a server of the journals is back and usable");
+    tracing::info!(address, "a journal server is back and usable");
 }
 
 /// A server's machine.
@@ -103,7 +104,7 @@ pub(crate) struct Machine {
     pub(crate) room_bytes: u64,
 }
 
-/// Asks the server at a monitoring address for the state of its machine.
+/// Asks the server at a monitoring address for its machine's state.
 pub(crate) async fn machine(address: &str, settings: &Replicated) -> Result<Machine, NatsError> {
     let asked = Timestamp::now();
     let varz = get(address).await;
@@ -217,7 +218,7 @@ pub(crate) fn stream(
     Ok(())
 }
 
-/// Returns the way to correct a setting of an existing stream.
+/// Returns instructions for correcting a setting of an existing stream.
 fn remedy(stream: &str, setting: &str, wanted: &Value) -> String {
     let flag = match setting {
         "subjects" => {

@@ -2,7 +2,7 @@
 
 use ringwell_config::Replicated;
 
-/// The server version with which Ringwell is tested: this minor version, with this patch version or
+/// The server version that Ringwell is tested with: this minor version, with this patch version or
 /// a later one.
 pub(crate) const VERSION: (u32, u32, u32) = (2, 15, 2);
 
@@ -83,7 +83,7 @@ pub enum Unfit {
         /// The placement of this process.
         wanted: String,
     },
-    /// A stream does not show for which placement of pools it was created.
+    /// A stream does not record the placement of pools for which it was created.
     #[error(
         "the metadata of the stream {stream} are missing: they name the placement of pools on \
          shards, and another program has removed them. If neither the cluster file nor the number \

@@ -71,7 +71,7 @@ pub(crate) async fn keep(
                 Some(error) => {
                     tracing::warn!(
                         %error,
-                        "the notes of the journal's streams cannot be updated, which needs the \
+                        "the notes of the journal's streams cannot be updated; this needs the \
                          permission to publish $JS.API.STREAM.UPDATE.*"
                     );
                     pause = TRY_AGAIN;

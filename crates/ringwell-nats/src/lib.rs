@@ -1,5 +1,4 @@
-//! The journals of shards in streams of NATS JetStream: one stream per shard, one message per
-//! group.
+//! Stores the shards' journals in NATS JetStream: one stream per shard, one message per group.
 //!
 //! Owns the interpretation of JetStream's answers, and the rules for the settings of servers and
 //! streams. Does not depend on the contents of a message. `ringwell_driver::store::Appending`
@@ -56,8 +55,8 @@ pub struct NatsLogs {
     reach: Arc<reach::Reach>,
     runtime: Handle,
     settings: Replicated,
-    /// Whether the process already serves, or has ended. In both cases, it no longer sends
-    /// heartbeats that report that it is starting.
+    /// Whether the process already serves, or has ended. In both cases, its heartbeats no longer
+    /// report that it is starting.
     has_started: Arc<AtomicBool>,
     /// Whether the process no longer serves anything.
     has_ended: Arc<AtomicBool>,

@@ -1,6 +1,5 @@
-//! The notes of a log, which are stored in the metadata of its stream. They outlive the stream's
-//! messages, and the servers store them together with the stream. Source: docs/spec/log.md, "Lost
-//! streams".
+//! A log's notes, which are stored in its stream's metadata. They outlive the stream's messages,
+//! and the servers store them together with the stream. Source: docs/spec/log.md, "Lost streams".
 
 use ringwell_driver::store::{Gaps, LogEnd, LogNotes};
 use serde_json::{Value, json};

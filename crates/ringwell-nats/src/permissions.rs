@@ -19,10 +19,10 @@ const REQUESTS: [&str; 5] = [
     "$JS.API.STREAM.LEADER.STEPDOWN",
 ];
 
-/// The request that changes the notes of a stream of groups.
+/// The request that changes the notes of a group stream.
 const UPDATE: &str = "$JS.API.STREAM.UPDATE";
 
-/// The requests that read ahead in a stream of groups. Reading is slower if they are not permitted.
+/// The requests that read ahead in a group stream. Reading is slower if they are not permitted.
 const CONSUMER: [&str; 2] = ["$JS.API.CONSUMER.CREATE", "$JS.API.CONSUMER.MSG.NEXT"];
 
 /// The subjects that a client may use.
@@ -41,8 +41,7 @@ impl Allowed {
     }
 }
 
-/// Whether a subject matches a pattern, in which `*` stands for one part and `>` for all remaining
-/// parts.
+/// Whether a subject matches a pattern: `*` stands for one part, and `>` for all remaining parts.
 fn matches(pattern: &str, subject: &str) -> bool {
     let (mut wanted, mut found) = (pattern.split('.'), subject.split('.'));
     loop {

@@ -21,8 +21,8 @@ const STUCK_AGAIN_MAX: Duration = Duration::from_secs(4);
 /// The progress of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
-    /// The time at which the client reconnects if no request makes progress before; `None` if the
-    /// last request made progress.
+    /// The time at which the client reconnects if no request makes progress before then; `None` if
+    /// the last request made progress.
     stuck_until: Mutex<Option<Instant>>,
 }
 
@@ -48,7 +48,7 @@ impl Reach {
             let server = client.server_info().server_name;
             tracing::warn!(
                 server,
-                "requests to this server of the journal have failed: reconnecting, possibly \
+                "requests to this journal server have failed: reconnecting, possibly \
                 to another server"
             );
             // An error means that the connection is permanently closed.

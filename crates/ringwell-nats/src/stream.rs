@@ -73,7 +73,7 @@ pub(crate) struct Stream {
     subjects: Vec<String>,
 }
 
-/// The kind of a message in a stream of snapshots.
+/// The kind of a message in a snapshot stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Piece,
@@ -159,7 +159,7 @@ impl Stream {
         Self { client, reach, runtime, name, subjects }
     }
 
-    /// Creates a handle to a stream of snapshots.
+    /// Creates a handle to a snapshot stream.
     pub(crate) fn of_snapshots(client: Client, runtime: Handle, name: String) -> Self {
         let prefix = name.to_ascii_lowercase();
         let subjects = vec![format!("{prefix}.pieces"), format!("{prefix}.index")];
@@ -242,7 +242,7 @@ impl Stream {
         let read = answer
             .map_err(|error| Problem::Silent(error.to_string()))
             .and_then(|answer| read_reply(&answer));
-        // A server that has been cut off from the others for some time answers that JetStream is
+        // A server that has been cut off from the others for some time replies that JetStream is
         // not available.
         let is_answered = match &read {
             Ok(_) => true,
@@ -377,7 +377,7 @@ impl Stream {
         tracing::error!(
             stream = self.name,
             place = n,
-            "a server of the journal has lost a message: trying another server. Check the disk of \
+            "a journal server has lost a message: trying another server. Check the disk of \
             the server that lost the message"
         );
         let mut found = None;
@@ -433,7 +433,7 @@ impl Stream {
         Ok(state.map_or(0, |state| state.bytes))
     }
 
-    /// Makes the stream's leader step down in favour of another server.
+    /// Makes the stream's leader step down in favor of another server.
     async fn step_down(self) -> Result<(), Unreached> {
         Ok(self.ask("LEADER.STEPDOWN", &json!({})).await.map(|_| ())?)
     }

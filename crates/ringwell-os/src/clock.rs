@@ -96,7 +96,7 @@ pub fn wall_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Returns the time since the machine was booted, including the time in which it was suspended.
+/// Returns the time since the machine was booted, including the time that it was suspended.
 #[must_use]
 pub fn boot_time() -> Duration {
     read(SINCE_BOOT)

@@ -17,7 +17,7 @@ use crate::platform;
 pub(crate) const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// The files of this machine.
+/// This machine's files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsFiles;
 
@@ -175,8 +175,8 @@ impl OsFile {
 
 /// Creates a directory and its ancestors durably, accessible only to their owner.
 ///
-/// If the directory exists, it is made durable nevertheless, because the process that created it
-/// may have ended before doing so.
+/// An existing directory is made durable too, because the process that created it may have ended
+/// before doing so.
 ///
 /// # Errors
 /// [`FileError`]
@@ -196,7 +196,7 @@ pub fn create_directory(path: &Path) -> Result<(), FileError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => {
             made.context("create", path)?;
-            // Sets the intended mode, no matter what the umask is.
+            // Sets the intended mode, regardless of the umask.
             let private = Permissions::from_mode(DIRECTORY_MODE);
             fs::set_permissions(path, private).context("restrict", path)?;
         }
@@ -235,8 +235,8 @@ fn open_direct(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).custom_flags(flags).open(path)
 }
 
-/// Whether the error comes from a file system that opens files for direct writes although it cannot
-/// perform such writes.
+/// Whether the error comes from a file system that opens files for direct writes but cannot perform
+/// them.
 fn refuses_direct(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
 }

@@ -1,4 +1,4 @@
-//! The store of a server's shard, in which a separate thread writes the groups to files.
+//! The journal store of a server's shard. A separate thread writes the groups to files.
 //!
 //! Invariant: groups are stored in order and without gaps. After a failure, nothing more is stored,
 //! unless the disk was full or no file descriptor was free.
@@ -26,7 +26,7 @@ use crate::OsFiles;
 pub struct Journal {
     handle: Arc<store::Journal<OsFiles>>,
     groups: Sender<Group>,
-    /// The results of storing the groups, in the order of the groups.
+    /// The results of storing the groups, in group order.
     appended: RefCell<UnboundedReceiver<Appended>>,
     spares: Arc<Spares<OsFiles>>,
     flusher: Vec<JoinHandle<()>>,

@@ -1,8 +1,8 @@
-//! The operating system, behind the traits of the driver: files, the threads that store groups,
-//! locks and probes.
+//! The operating system, behind the driver's traits: files, the threads that store groups, locks
+//! and probes.
 //!
-//! Owns direct writes, the modes of files, and the decision about which errors mean a full disk.
-//! Does not depend on the contents of files.
+//! Owns direct writes, file modes, and the decision about which errors mean a full disk. Does not
+//! depend on the contents of files.
 
 pub mod clock;
 mod files;

@@ -19,8 +19,8 @@ use crate::files::{Context, FILE_MODE, create_directory};
 /// The lock's file.
 const NAME: &str = "LOCK";
 
-/// The directory in a data directory that marks a restore that has begun and is not complete. It
-/// exists from before the copy is read. The journals are restored last.
+/// The directory in a data directory that marks an unfinished restore. It is created before the
+/// copy is read. The journals are restored last.
 pub const RESTORING: &str = ".restoring";
 
 /// The maximum length of the lock file, which contains a process ID.
@@ -94,7 +94,7 @@ impl DataLock {
         Ok(lock)
     }
 
-    /// Like [`Self::acquire`], but also locks a directory that an interrupted restore has left.
+    /// Like [`Self::acquire`], but also locks a directory that an interrupted restore left behind.
     ///
     /// # Errors
     /// Any [`LockError`] except [`LockError::Incomplete`].
@@ -187,7 +187,7 @@ impl ReadLock {
     }
 }
 
-/// Whether a restore of the data directory has begun and is not complete.
+/// Whether a restore of the data directory is unfinished.
 #[must_use]
 pub fn is_incomplete(data: &Path) -> bool {
     data.join(RESTORING).is_dir() && !data.join("journal").exists()
@@ -254,7 +254,7 @@ fn pid_in(file: &mut File) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
+    #![allow(clippy::unwrap_used, reason = "tests report failures by panicking")]
 
     use super::*;
 

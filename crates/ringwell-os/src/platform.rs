@@ -29,7 +29,7 @@ pub(crate) fn read_past_cache(file: &File) {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn read_past_cache(_: &File) {}
 
-/// Returns the inode of the sysfs directory of the file system that contains `path`. The kernel
+/// Returns the inode of the sysfs directory for the file system that contains `path`. The kernel
 /// creates this directory when the file system is mounted, and removes it when the file system is
 /// unmounted. It numbers the inodes of sysfs in the order of their creation, so a later mount has a
 /// different inode. Source: docs/decisions/051-a-file-system-that-is-mounted-again.md.

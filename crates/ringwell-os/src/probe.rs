@@ -12,16 +12,16 @@ use crate::files::{Context, create};
 use crate::platform;
 
 const FLUSHES: usize = 50;
-/// The shortest believable time in which a disk stores a block. Only memory, or a disk that
+/// The shortest believable time for a disk to store a block. Only memory, or a disk that
 /// acknowledges writes from a volatile cache, is faster.
 const BELIEVABLE: Duration = Duration::from_micros(20);
 
 /// The result of the test.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// The median duration of the flushes.
+    /// The median flush duration.
     pub flush_p50: Duration,
-    /// The 99th percentile of the durations of the flushes.
+    /// The 99th percentile of the flush durations.
     pub flush_p99: Duration,
     /// The name of the file system, if it is one that may lose flushed data in a power cut.
     pub doubtful_file_system: Option<&'static str>,

@@ -32,8 +32,7 @@ pub enum CallersError {
 }
 
 impl Callers {
-    /// Builds the distribution from groups of callers: the share of each group, and its callers'
-    /// mean delay.
+    /// Builds the distribution from groups of callers: each group's share and mean delay.
     ///
     /// # Errors
     /// [`CallersError`] names the first rule that `parts` breaks.
@@ -75,7 +74,7 @@ impl Callers {
     /// The share of callers whose number has already gone to another visitor when they call.
     /// Assumes that the number that has been free longest is always handed out next. A number is
     /// then reused only after all `numbers` have been handed out, at `rate` allocations a second. A
-    /// lockout has no effect if it is shorter than the time in which all numbers are handed out
+    /// lockout has no effect if it is shorter than the time that it takes to hand out all numbers
     /// once.
     pub(crate) fn misled_by_oldest(&self, numbers: f64, rate: f64) -> f64 {
         self.sum(|mean| (-numbers * (1.0 / (rate * mean)).ln_1p()).exp())

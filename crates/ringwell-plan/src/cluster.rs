@@ -19,14 +19,13 @@ const ROWS_MEASURED: f64 = 40.0;
 /// Above this count of numbers, the caches of a core are too small, and [`MANY_NUMBERS`] applies.
 const NUMBERS_CACHED: f64 = 100_000.0;
 /// The size of a row in a request, in bytes, without its parameters:
-/// `{"api_suffix":"…","request_id":"…"},` with a key of 32 characters, a pool id of three digits
-/// and a request id of four.
+/// `{"api_suffix":"…","request_id":"…"},` with a 32-character key, a three-digit pool id and a
+/// four-digit request id.
 const REQUEST_ROW: f64 = 112.0;
 /// The size of a request's head, in bytes, with host, content type, length and user agent.
 const REQUEST_HEAD: f64 = 150.0;
 /// The size of a row in a request between nodes, without its parameters, plus the size of its
-/// answer, in bytes. Includes the row's share of the head of the request and of the head of the
-/// answer.
+/// answer, in bytes. Includes the row's share of the request head and of the answer head.
 const LINK_ROW: f64 = 20.0;
 /// The size of a journal's block, in bytes; a frame fills whole blocks. In each block,
 /// [`FRAME_ROOM`] bytes are for the group.
@@ -34,7 +33,7 @@ const BLOCK: f64 = 4_096.0;
 const FRAME_ROOM: f64 = 4_088.0;
 const FRAME_HEADER: f64 = 64.0;
 
-/// The traffic of a cluster, and the machines of its nodes.
+/// A cluster's traffic, and the machines of its nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
     /// Numbers handed out per second; above 0.
@@ -57,9 +56,9 @@ pub struct Traffic {
     pub connections: f64,
     /// The share of each core that may be busy on average; the rest is for peaks.
     pub busy: f64,
-    /// Cores of a node that shards may use.
+    /// Cores per node that shards may use.
     pub node_cores: u32,
-    /// Memory of a node that Ringwell may use, in bytes.
+    /// Memory per node that Ringwell may use, in bytes.
     pub node_memory: f64,
     /// The disk space that each shard may use for its history, in bytes.
     pub history_bytes: f64,
@@ -188,7 +187,7 @@ impl Layout {
             .find(|layout| layout.cores <= f64::from(layout.shards) * traffic.busy)
     }
 
-    /// The average count of shards that own the pools of a batch, if pools are chosen at random.
+    /// The average count of shards that own a batch's pools, if pools are chosen at random.
     fn asked(self, rows: f64) -> f64 {
         asked(rows, self.shards)
     }

@@ -12,7 +12,7 @@ use crate::erlang::{blocking, numbers_for};
 /// The greatest accepted load.
 const LOAD_MAX: f64 = 1e7;
 
-/// Overflow targets for which sizes are shown in addition to the requested target.
+/// Additional overflow targets for which sizes are shown.
 const TARGETS: [f64; 6] = [0.1, 0.05, 0.02, 0.01, 0.001, 0.0001];
 
 /// The demand for one pool from its visitors, including bots.
@@ -63,7 +63,7 @@ pub struct Forecast {
     /// The mean time from one allocation of a number to the next; `None` if there is no demand, or
     /// if the time does not fit into a [`Duration`].
     pub reuse: Option<Duration>,
-    /// Of the callers that got their own number, the share whose number has gone to another visitor
+    /// Of the callers who got their own number, the share whose number has gone to another visitor
     /// by the time they call. Assumes Ringwell's order: the number that has been free longest is
     /// handed out next.
     pub misattributed: f64,
@@ -124,7 +124,7 @@ impl Demand {
     /// pool.
     ///
     /// Rows that arrive together increase overflow: the load's variance is `rows` times its mean.
-    /// Hayward's approximation treats each batch as a single visitor of a pool that is `rows` times
+    /// Hayward's approximation treats each batch as a single visitor to a pool that is `rows` times
     /// smaller.
     ///
     /// # Errors
@@ -154,8 +154,8 @@ impl Demand {
         self.load / self.lifetime.as_secs_f64()
     }
 
-    /// The smallest count of numbers with which at most `target` of the allocations overflow;
-    /// `None` if that is more than [`crate::NUMBERS_MAX`].
+    /// The smallest count of numbers that keeps overflow at or below the share `target` of
+    /// allocations; `None` if that is more than [`crate::NUMBERS_MAX`].
     #[must_use]
     pub fn numbers_for(&self, target: f64) -> Option<u32> {
         numbers_for(self.load, self.together, target)

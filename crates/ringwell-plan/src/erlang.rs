@@ -11,7 +11,7 @@
 /// The maximum count of numbers that [`numbers_for`] tries, which is more than any pool may have.
 pub const NUMBERS_MAX: u32 = 1 << 24;
 
-/// The number of steps in which the integral for a fractional count of numbers is computed.
+/// The number of steps for computing the integral for a fractional count of numbers.
 const STEPS: u32 = 4_000;
 /// The upper limit of the integral. The integrand decreases like `e^-u`, so the part beyond this
 /// limit is smaller than the precision of an `f64`.
@@ -46,7 +46,7 @@ pub fn blocking(numbers: f64, load: f64) -> f64 {
     blocked
 }
 
-/// The smallest count of numbers with which at most the share `target` of `load` overflows, if
+/// The smallest count of numbers that keeps overflow at or below the share `target` of `load`, if
 /// allocations arrive in batches of `together`; `None` if even [`NUMBERS_MAX`] are too few.
 #[must_use]
 pub fn numbers_for(load: f64, together: f64, target: f64) -> Option<u32> {
@@ -63,8 +63,8 @@ pub fn numbers_for(load: f64, together: f64, target: f64) -> Option<u32> {
     Some(high)
 }
 
-/// The largest load at which at most the share `target` of allocations overflows in a pool of
-/// `numbers` numbers. Assumes that allocations arrive one at a time.
+/// The largest load that a pool of `numbers` numbers can carry if at most the share `target` of
+/// allocations may overflow. Assumes that allocations arrive one at a time.
 #[must_use]
 pub fn load_for(numbers: u32, target: f64) -> f64 {
     let numbers = f64::from(numbers);

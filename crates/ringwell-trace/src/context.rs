@@ -24,7 +24,7 @@ pub struct Context {
 }
 
 impl TraceId {
-    /// Derives an id from the name of an object. The same name always results in the same id.
+    /// Derives an id from an object's name. The same name always results in the same id.
     #[must_use]
     pub fn of(name: &[u8]) -> Self {
         // FNV-1a is sufficient: ids must differ, but need not be secret.

@@ -1,6 +1,6 @@
 //! Traces requests: reads W3C Trace Context, and exports spans in OTLP.
 //!
-//! Owns sampling, ids, the queue and the contents of a span. Does not depend on batches or calls.
+//! Owns sampling, ids, the queue and the contents of spans. Does not depend on batches or calls.
 //! There is one tracer per process, just as there is one log, so that traced code need not pass a
 //! tracer around. Invariants: while tracing is disabled, [`begin`] executes only one load and one
 //! branch. Nothing ever waits for the collector; if the queue is full, spans are dropped.
@@ -45,7 +45,7 @@ pub enum Kind {
 /// The context in which a span begins.
 #[derive(Clone, Copy, Debug)]
 pub enum Parent<'a> {
-    /// The value of a request's header `traceparent`, if any. A valid header decides whether the
+    /// The value of a request's `traceparent` header, if any. A valid header decides whether the
     /// trace is recorded; without one, the sampling rate does.
     Header(Option<&'a str>),
     /// An existing span of this or another node. If there is none, nothing is recorded.
@@ -161,13 +161,13 @@ impl Span {
         self.context
     }
 
-    /// The value of the header `traceparent` for a request that is sent within this span.
+    /// The value of the `traceparent` header for a request that is sent within this span.
     #[must_use]
     pub fn traceparent(&self) -> String {
         self.context.to_string()
     }
 
-    /// Converts the ended span to JSON in the format of OTLP.
+    /// Converts the ended span to JSON in OTLP format.
     fn ended(&mut self) -> Value {
         let mut span = json!({
             "traceId": self.context.trace.to_string(),
@@ -223,8 +223,7 @@ fn a_trace_is_kept_if_its_header_says_so_or_once_in_so_many() {
     assert!(begin(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")).is_none());
     let without: Vec<bool> = (0..8).map(|_| begin(None).is_some()).collect();
     assert_eq!(without, [true, false, false, false, true, false, false, false]);
-    // The parent of a span can be in another process. If the parent span is missing, no span
-    // begins.
+    // A span's parent can be in another process. If the parent span is missing, no span begins.
     let parent = Context::parse(kept).unwrap();
     let of = |parent| tracer.begin("rows", Kind::Client, Parent::Span(parent));
     assert_eq!(of(Some(parent)).unwrap().context().trace, parent.trace);

@@ -1,4 +1,4 @@
-//! Reads the request in the `api_suffix` of a row, or in the query of a single allocation.
+//! Reads the request in a row's `api_suffix`, or in a single allocation's query.
 //!
 //! Accepts the variants that clients of the published API send: `16/…`, `ring_pools/16/…`, a whole
 //! path or URL; the extension `.json`, `.xml`, `.csv` or none; and parameters with any escaping or
@@ -18,7 +18,7 @@ use crate::route::is_date;
 use crate::scan::text::{BLOCK, FIRST_OF_KEY, pass};
 use crate::span::Span;
 
-/// The request of a row: the pool, the key and the parameters.
+/// A row's request: the pool, the key and the parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The pool.
@@ -71,8 +71,8 @@ impl Ask {
     }
 }
 
-/// The `&` before a parameter, and the bytes with which both `ring_pool_key` and `ringwell_visitor`
-/// begin.
+/// The `&` before a parameter, and the bytes that both `ring_pool_key` and `ringwell_visitor` begin
+/// with.
 const MARK: &[u8] = b"&ring";
 static FIND_MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MARK));
 

@@ -60,8 +60,7 @@ impl Batch {
         self.rows.push(Row { request_id: None, ask });
     }
 
-    /// The text to which the spans of the rows refer: the body, or a buffer that contains decoded
-    /// strings.
+    /// The text that the rows' spans refer to: the body, or a buffer that contains decoded strings.
     #[must_use]
     pub fn text(&self) -> &Bytes {
         &self.text

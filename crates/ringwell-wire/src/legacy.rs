@@ -14,8 +14,8 @@ use crate::span::Span;
 /// same limit.
 pub const QUERY_BYTES_MAX: usize = 8192;
 
-/// Reads the pool and the query of a single allocation. Also returns the text to which the spans of
-/// the request refer.
+/// Reads the pool and the query of a single allocation. Also returns the text that the request's
+/// spans refer to.
 pub(crate) fn parse(
     pool: &str,
     query: &str,

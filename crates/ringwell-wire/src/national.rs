@@ -3,8 +3,8 @@
 //! Formatting a number with the data of libphonenumber takes thousands of instructions. The format
 //! does not depend on a number's last two digits. Each thread therefore caches one formatted text
 //! for each hundred consecutive numbers. A pool of 500 consecutive numbers needs at most six texts.
-//! `response.rs` formats numbers with country code 1. Invariant: the text of a number does not
-//! depend on the contents of the cache.
+//! `response.rs` formats numbers with country code 1. Invariant: a number's text does not depend on
+//! what the cache contains.
 
 use std::cell::RefCell;
 

@@ -20,15 +20,14 @@ pub enum ResponseRow<'a> {
         number: PromoNumber,
         /// Whether the number is the pool's overflow number.
         overflow: bool,
-        /// The pool's URLs from which the tracking URL is built, or `None` if the tracking URL is
-        /// empty.
+        /// The pool URLs used to build the tracking URL, or `None` if the tracking URL is empty.
         tracking: Option<Tracking<'a>>,
     },
     /// The reason why the row got no number.
     Error(RowError),
 }
 
-/// The URLs of a pool from which its tracking URLs are built.
+/// The pool URLs used to build tracking URLs.
 #[derive(Clone, Copy, Debug)]
 pub struct Tracking<'a> {
     /// The pool's `tracking_url`, to which a query is appended.

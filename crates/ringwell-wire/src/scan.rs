@@ -6,8 +6,8 @@
 //! ([`row`]). The JSON library reads the few remaining rows one by one. This reader gives up if the
 //! body is malformed, is not a batch, or has too many rows. It also gives up if the name of the
 //! member that contains the rows occurs twice or contains an escape. In all these cases,
-//! [`crate::relaxed`] reads the body again, and produces the error if there is one. Invariant: from
-//! every body that this reader accepts, `relaxed` reads the same rows.
+//! [`crate::relaxed`] reads the body again, and produces the error if there is one. Invariant:
+//! `relaxed` reads the same rows from every body that this reader accepts.
 
 mod row;
 mod scanner;

@@ -27,8 +27,7 @@ impl Span {
         Self { start, end }
     }
 
-    /// Returns the text of the span. The result may be empty if `text` is not the text for which
-    /// the span was made.
+    /// Returns the text of the span. The result may be empty if the span was made for another text.
     #[inline]
     #[must_use]
     pub fn of(self, text: &[u8]) -> &[u8] {

@@ -36,8 +36,8 @@ fn restarted(lifetime: u64, untils: [u64; SIZE as usize]) -> Shard {
     rebuild.finish()
 }
 
-/// Returns the places, within the pool, of the numbers that the pool hands out at `now`. Makes one
-/// request more than the pool has numbers.
+/// Returns the places, within the pool, of the numbers that the pool hands out at `now`. The pool
+/// receives one more request than it has numbers.
 fn given(shard: &mut Shard, now: u64) -> Vec<u32> {
     let asked = (0..=SIZE).map_while(|_| shard.allocate(Millis(now), 1, None, Position(now)).ok());
     asked.map(|grant| u32::try_from(grant.number.to_e164() - FIRST).unwrap()).collect()

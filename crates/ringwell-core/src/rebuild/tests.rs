@@ -95,8 +95,8 @@ impl Rig {
                 let grant = self.shard.release(self.now, slot, since, self.position());
                 self.relocked(grant, true);
             }
-            // A lockout that has ended is not extended, because the number's visitor may be known
-            // or unknown by then.
+            // A lockout that has ended is not extended, because the number's visitor may or may not
+            // be known by then.
             Step::Extend(slot) if self.shard.slots()[slot as usize].is_free(self.now) => {}
             Step::Extend(slot) => {
                 let grant = self.shard.extend(self.now, slot, self.position());
@@ -159,7 +159,7 @@ fn replay(into: &mut Rebuild, records: &[Record], hint: impl Fn(PromoNumber) -> 
     }
 }
 
-/// Compares all state by which clients could distinguish the two shards, now or later.
+/// Compares all state that could let clients distinguish the two shards, now or later.
 fn assert_same(mut rebuilt: Shard, rig: &mut Rig, pools: std::ops::Range<u32>) {
     for pool in pools.clone() {
         for at in 0..NUMBERS {

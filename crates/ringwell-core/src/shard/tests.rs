@@ -61,7 +61,7 @@ fn the_time_that_keep_alives_add_to_lockouts_and_releases_take_from_them_is_coun
     assert_eq!(lengthened(&shard), 30 + 50);
     shard.release(Millis(209), slot, Millis(100), Position(4)).unwrap();
     assert_eq!(lengthened(&shard), 30 + 50 - 40, "locked until 210 and not 250");
-    // A change of the pool's numbers keeps the count, and its removal ends it.
+    // The count is kept if the pool's numbers change, and ends if the pool is removed.
     let spec = |count| {
         let numbers = vec![NumberRange::new(number(0), count).unwrap()];
         PoolSpec { id: PoolId(1), lockout: Millis(50), numbers }

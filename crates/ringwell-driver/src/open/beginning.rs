@@ -180,7 +180,7 @@ pub(super) fn changes_max() -> u32 {
 pub(super) async fn change_leader<P: Platform>(platform: &P, log: &impl Log, error: &FollowError) {
     tracing::error!(
         %error,
-        "a server of the journal has lost a message: trying another server. Check the disk of the \
+        "a journal server has lost a message: trying another server. Check the disk of the \
         server that lost the message"
     );
     // The request may go unanswered, or there may be no other server; the next attempt shows which

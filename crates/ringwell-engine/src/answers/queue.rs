@@ -51,7 +51,7 @@ impl Queue {
     }
 
     /// Returns the index of the oldest row and the index of the next row to be added. Indices are
-    /// counted from the creation of the queue.
+    /// counted from when the queue was created.
     pub(super) fn range(&self) -> (u64, u64) {
         (self.dropped, self.dropped + self.len as u64)
     }

@@ -274,7 +274,7 @@ fn of_facts_from_two_shards_of_a_node_the_newer_wins() {
 }
 
 /// A new map reassigns the pool from `b` to `a`, and a move returns it to `b`. The last allocation
-/// of `a` is older than that of `b`.
+/// by `a` is older than the last one by `b`.
 #[test]
 fn an_allocation_older_than_a_hold_is_not_reported_as_the_newest() {
     for (ahead, is_restarted) in [(-600, false), (0, true), (0, false), (50_000, true)] {

@@ -218,8 +218,8 @@ fn a_repeated_row_gets_no_second_number_after_a_later_allocation_of_the_first_wa
     assert_eq!(rig.allocate(1, Some(1), Some(1)), Outcome::Kept { number: second });
 }
 
-/// The number that was last sent to each visitor of a pool, and the time at which its lockout was
-/// then due to end.
+/// The number last sent to each visitor of a pool, and the time when its lockout was then due to
+/// end.
 type ShownLast = std::collections::BTreeMap<(u32, u8), (PromoNumber, Millis)>;
 
 /// Applies the inputs. A row of a repeatable batch always has the same pool and visitor.

@@ -5,7 +5,7 @@ use ringwell_journal::BLOCK_BYTES;
 use super::files::Files;
 use super::{HEADER_BYTES, STAMP_BYTES, sample};
 
-/// One fault. Damage at a position outside of its file has no effect.
+/// One fault. Damage at a position outside the file has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// Flips some bits of a byte.
@@ -65,8 +65,8 @@ pub enum Damage {
 
 impl Damage {
     /// Reads six bytes as a fault: the kind, the segment, the position, and two parameters. If the
-    /// highest bit of the kind is set, the position moves to the beginning of a block, where the
-    /// stamp and the header are.
+    /// kind's highest bit is set, the position moves to the beginning of a block, where the stamp
+    /// and the header are.
     #[must_use]
     pub fn read(bytes: &[u8; 6]) -> Self {
         let [kind, segment, low, high, first, second] = *bytes;

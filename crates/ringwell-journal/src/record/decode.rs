@@ -9,7 +9,7 @@ use crate::bytes::Cursor;
 use crate::clocks::Clocks;
 use crate::place::{BODY_BYTES_MAX, N_END, position, position_parts};
 
-/// The error for a group's body with a record that cannot be read.
+/// The error for an unreadable record in a group's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// The group.

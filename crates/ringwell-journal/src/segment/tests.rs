@@ -82,8 +82,8 @@ fn a_salt_names_its_start_and_differs_for_each_segment() {
         let header = SegmentHeader { segno, salt: *salt, ..header() };
         assert_eq!(header.start(), start);
     }
-    // Frames of different segments must never have the same stamps, whatever the numbers of their
-    // groups are.
+    // Frames of different segments must never have the same stamps, whatever their group numbers
+    // are.
     salts.extend([0, start]);
     for (at, one) in salts.iter().enumerate() {
         let is_near = |other: &u64| (one ^ other).leading_zeros() >= 64 - N_END.ilog2();

@@ -12,8 +12,7 @@ use super::{
 use crate::bytes::Cursor;
 use crate::clocks::Clocks;
 
-/// The size in bytes of the payload of the end chunk: the last frame, the count of entries and the
-/// hash.
+/// The size of the end chunk's payload in bytes: the last frame, the count of entries and the hash.
 const END_BYTES: usize = 8 + 8 + blake3::OUT_LEN;
 
 /// Reads one snapshot from a source: a function that reads into a buffer and returns the count of

@@ -1,4 +1,4 @@
-//! Converts entries to the bytes of a snapshot, one piece at a time.
+//! Converts entries to a snapshot's bytes, one piece at a time.
 
 use std::convert::Infallible;
 

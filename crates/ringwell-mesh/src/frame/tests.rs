@@ -405,8 +405,8 @@ fn no_memory_is_allocated_for_rows_that_the_frame_cannot_contain() {
         frame.extend_from_slice(&[outcome::LATE; 100]);
         assert!(is_cut_short(read_answer(&frame, wanted).unwrap_err()));
 
-        // A frame with a length that exceeds the rest of the frame must also be refused as cut
-        // short.
+        // A frame that contains a length greater than the rest of the frame must also be refused as
+        // cut short.
         let mut frame = vec![1, kind::ASK, 0, 3, 100, 1, 1, 0, 7, 0];
         put_varint(&mut frame, count);
         put_varint(&mut frame, count);

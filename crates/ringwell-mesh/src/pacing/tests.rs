@@ -1,5 +1,5 @@
-//! Tests of each rule of pacing, and of the invariants that must hold for every driver. Complete
-//! runs against all kinds of owners are in `acceptance`.
+//! Tests each pacing rule, and the invariants that must hold for every driver. Complete runs
+//! against all kinds of owners are in `acceptance`.
 
 #![expect(
     clippy::unchecked_time_subtraction,

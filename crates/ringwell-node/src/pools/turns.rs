@@ -88,7 +88,7 @@ fn batches_have_their_turn_while_a_shard_reports_its_whole_state() {
     let thread = thread(answers, numbers);
     let first = PromoNumber::from_e164(12_100_000_000).unwrap();
     let range = NumberRange::new(first, 20_000).unwrap();
-    let step = Step::TellAll { numbers: vec![range], buckets: vec![0] };
+    let step = Step::ReportAll { numbers: vec![range], buckets: vec![0] };
     let (StepResult::All(known, _), turns) = turns(&thread, step) else { panic!("another answer") };
     assert_eq!((known.numbers.len() as u64, known.answers.len() as u64), (numbers, answers));
     let wanted = answers / u64::from(PIECE_ANSWERS) + numbers / PIECE_NUMBERS;

@@ -37,8 +37,8 @@ fn a_file_that_lost_its_tail_is_refused_wherever_it_was_cut() {
     }
 }
 
-/// A start marks the position at which it truncates a file. The next start may truncate the same
-/// file again.
+/// A start marks the position where it truncates a file. The next start may truncate the same file
+/// again.
 #[test]
 fn a_file_cut_by_a_start_is_complete_until_it_is_cut_again() {
     let data = TempDir::new().unwrap();

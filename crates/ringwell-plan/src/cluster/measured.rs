@@ -31,7 +31,7 @@ pub(super) const HTTP: Measured = Measured {
     conditions: "64 connections, the fixed-bytes server, median of 3",
 };
 
-/// CPU time of Ringwell for the same batch as in `HTTP`, with durability `disk`.
+/// Ringwell's CPU time for the same batch as in `HTTP`, with durability `disk`.
 pub(super) const BATCH: Measured = Measured {
     what: "CPU of a batch of 40 rows: total",
     value: 18.19,
@@ -40,7 +40,7 @@ pub(super) const BATCH: Measured = Measured {
     conditions: "64 connections, durability disk, 200 pools of 500, one shard, median of 3",
 };
 
-/// The factor by which the CPU time of a batch grows if the numbers do not fit into a CPU cache.
+/// The factor by which a batch's CPU time grows if the numbers do not fit into a CPU cache.
 pub(super) const MANY_NUMBERS: Measured = Measured {
     what: "CPU factor, 10 million numbers in 100,000 pools",
     value: 1.43,

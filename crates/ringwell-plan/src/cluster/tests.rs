@@ -121,7 +121,7 @@ fn keep_alives_take_cpu_journal_and_history_and_a_longer_history_takes_disk() {
     assert_near(after, 60.0 * 4_096.0);
     let (before, after) = both("journal, busy");
     assert_near(after - before, 50.0 * 17.3 * 4_096.0 / 4_088.0);
-    // A request of one row: HTTP, and a fortieth of the rows of a batch.
+    // A request of one row: HTTP, and a fortieth of a batch's rows.
     let (before, after) = both("cores that are busy");
     assert_near(after - before, 50.0 * (9.04 + (18.19 - 9.04) / 40.0) * 1e-6);
     let (before, after) = both("history, each batch flushed alone");

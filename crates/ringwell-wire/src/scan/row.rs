@@ -1,11 +1,11 @@
 //! Reads rows that are not in the usual style: with spaces, members in another order, unknown
 //! members or escapes.
 //!
-//! A suffix with escapes is decoded, and the result is appended to the copy of the body in
+//! A suffix with escapes is decoded, and the result is appended to the body's copy in
 //! [`Scanner::decoded`]. It is then read from there like any other suffix. A row that this reader
 //! cannot read is passed to [`crate::relaxed::row`], so that the JSON library reads only this row
-//! and not the whole body. Invariant: from every text that this reader accepts, `relaxed::row`
-//! reads the same row.
+//! and not the whole body. Invariant: `relaxed::row` reads the same row from every text that this
+//! reader accepts.
 
 use super::scanner::Scanner;
 use super::text::{BLOCK, after, blanks, decode, number, pass, plain, string};

@@ -8,7 +8,7 @@ use wide::{i8x16, u8x16};
 /// The lowest byte that is skipped in a key. `"`, `%`, `&` and `+` are lower.
 pub(crate) const FIRST_OF_KEY: u8 = b',';
 
-/// The size in bytes of the blocks in which the text of a string is read.
+/// The size in bytes of the blocks in which strings are read.
 pub(crate) const BLOCK: usize = 16;
 
 /// Returns the text after `fixed`, if `text` begins with `fixed`. The length of `fixed` is a
@@ -70,8 +70,8 @@ pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
         }
         rest = rest.get(BLOCK..)?;
     }
-    // The rest is shorter than a window: too short to contain `ring_pool_key` or `ringwell_visitor`
-    // and the end of the batch.
+    // The rest is shorter than a window. It is too short to contain both the batch's end and
+    // `ring_pool_key` or `ringwell_visitor`.
     Some((pass(rest, first)?, ours.to_bitmask() != 0))
 }
 

@@ -3,8 +3,8 @@
 //! The form is `{"api_suffix":"ID/allocate_number.json?ring_pool_key=KEY…","request_id":…}`,
 //! without white space or escapes. The last member may be missing, and must otherwise be a string
 //! or an integer. All other rows are left to [`super::row`], which reads suffixes of this form with
-//! [`Reader::suffix`]. Invariant: from every suffix that this reader accepts,
-//! [`crate::ask::parse_suffix`] reads the same request.
+//! [`Reader::suffix`]. Invariant: [`crate::ask::parse_suffix`] reads the same request from every
+//! suffix that this reader accepts.
 
 use ringwell_core::PoolId;
 

@@ -1,8 +1,8 @@
 //! Reads the cases in `fixtures/api/`, and compares answers with the expected ones.
 //!
-//! The tests of this crate and of `ringwell-cli` share this module. The former cover only the
-//! codec; the latter send the same bytes over a socket. The format of the cases is described in
-//! `fixtures/api/README.md`.
+//! The tests of this crate and of `ringwell-cli` share this module. This crate's tests cover only
+//! the codec; those of `ringwell-cli` send the same bytes over a socket. The format of the cases is
+//! described in `fixtures/api/README.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/api")
 }
 
-/// Returns the ring pools with which every case starts, as tables of a configuration file.
+/// Returns the ring pools that every case starts with, as tables of a configuration file.
 pub(crate) fn pools() -> String {
     fs::read_to_string(folder().join("pools.toml")).expect("the pools of all cases")
 }

@@ -1,4 +1,4 @@
-//! Tests for states of numbers that are received from another shard.
+//! Tests merging number states that are received from another shard.
 
 use super::{number, spec};
 use crate::{Millis, PoolId, Position, Rebuild, Retired, Shard, Slot, VisitorId};

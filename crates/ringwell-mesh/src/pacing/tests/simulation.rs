@@ -20,7 +20,7 @@ pub(super) const fn us(count: u64) -> Duration {
     Duration::from_micros(count)
 }
 
-/// The way in which the owner serves sub-requests.
+/// The way the owner serves sub-requests.
 #[derive(Clone, Copy)]
 pub(super) enum Owner {
     /// Sub-requests are served one after the other, and each takes this long.
@@ -48,8 +48,7 @@ impl Times {
         Self { first, length, period }
     }
 
-    /// Returns the beginning and the end of the event that is in progress at `at`, or else of the
-    /// next event.
+    /// Returns the beginning and end of the event in progress at `at`, or else of the next event.
     fn around(&self, at: Duration) -> Option<(Duration, Duration)> {
         let mut from = self.first;
         while from.saturating_add(self.length) <= at {
