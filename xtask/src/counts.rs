@@ -1,8 +1,8 @@
 //! Counts instructions and allocations on the path of a batch, and compares them with the last
 //! accepted counts.
 //!
-//! Owns `bench/counts.json`. Counts do not depend on the load of the machine, so they show a change
-//! of 3 %, which measured times would not show. They depend on the profile, the compiler and the
+//! Owns `bench/counts.json`. Counts do not depend on the machine's load, so they show a change of
+//! 3 %, which measured times would not show. They depend on the profile, the compiler and the
 //! processor's features: each profile has separate counts, and the file records the conditions.
 
 use std::collections::BTreeMap;
@@ -66,15 +66,15 @@ const SIZES: [(u32, [u32; 2]); 3] = [(1, [50, 150]), (5, [50, 150]), (500, [4, 1
 /// Flags of `cargo xtask counts`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cargo profile; CI has built `dev` anyway. With `guided`, the program of the packages, only
-    /// complete requests are counted (--server).
+    /// Cargo profile; CI has built `dev` anyway. With `guided`, the packaged program, only complete
+    /// requests are counted (--server).
     #[arg(long, default_value = "dev")]
     profile: String,
     /// Omit other styles of JSON and other sizes of batches.
     #[arg(long)]
     quick: bool,
-    /// Also count complete requests to a running server, with misses of its caches, compared with
-    /// the fixed-bytes server.
+    /// Also count complete requests to a running server and its cache misses, compared with the
+    /// fixed-bytes server.
     #[arg(long)]
     server: bool,
     /// Write the counts into bench/counts.json, for comparison with later runs.

@@ -14,7 +14,7 @@ struct Provider {
     key: &'static str,
     /// A number at this provider, as in the page's title.
     number: &'static str,
-    /// The place at which numbers are bought.
+    /// The place where numbers are bought.
     buy: &'static str,
     /// The required contents of the secret file.
     secret: &'static str,

@@ -1,4 +1,4 @@
-//! The measurements of a run, in the form in which they are printed, stored and compared.
+//! A run's measurements, as they are printed, stored and compared.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ pub struct Setting {
     pub ramp_seconds: f64,
     /// The count of requested spikes: periods in which the rate is multiplied.
     pub spikes: usize,
-    /// The way in which pools were chosen for rows.
+    /// The way pools were chosen for rows.
     pub spread: Spread,
     /// The count of pools among which rows were distributed.
     pub pools: usize,

@@ -41,7 +41,7 @@ const STEPS: [Step; 6] = [
     Step { both: include_str!("schema/3.sql"), sqlite: "", postgres: "" },
     Step {
         both: include_str!("schema/4.sql"),
-        // `4.sql` replaces the table of numbers, which drops the constraint against overlaps. These
+        // `4.sql` replaces the numbers table, which drops the constraint against overlaps. These
         // scripts create the constraint again.
         sqlite: include_str!("schema/1.sqlite.sql"),
         postgres: include_str!("schema/1.postgres.sql"),

@@ -45,7 +45,7 @@ pub(super) fn programs(profile: &str, smoke: bool) -> anyhow::Result<Programs> {
     Programs::beside(program(None)?, PROFILE, smoke)
 }
 
-/// Builds `ringwell` for a target, guided by the counts of the counting program.
+/// Builds `ringwell` for a target, guided by the counting program's counts.
 ///
 /// The counts come from a build for this machine's target, and are collected again only after the
 /// sources have changed.

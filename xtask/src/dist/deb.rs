@@ -111,8 +111,7 @@ Description: server for ring pools of telephone numbers
     )
 }
 
-/// The systemd unit in the repository, changed to the path at which the package installs the
-/// program.
+/// The repository's systemd unit, changed to the path where the package installs the program.
 fn unit() -> anyhow::Result<String> {
     let unit = read("deploy/ringwell.service")?.replace("/usr/local/bin/", "/usr/bin/");
     // The first lines of the file describe how to install it by hand.
