@@ -27,7 +27,7 @@ const RENAMED: [(&str, &str); 3] = [
 /// Builds the site in `target/book/html`.
 ///
 /// # Errors
-/// If mdBook is not installed or fails, or if a link of the site has no target.
+/// If mdBook is not installed or fails, or if a link in the site has no target.
 pub(crate) fn run() -> anyhow::Result<()> {
     ensure!(is_installed("mdbook"), "mdbook is not installed: cargo install --locked mdbook");
     let out = target_dir().join("book");

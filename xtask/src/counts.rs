@@ -32,8 +32,8 @@ const PATH_BATCHES: [u32; 2] = [20, 60];
 const PATH_TEST: &str = "bulk::tests::counted::the_counted_batches_get_their_numbers";
 const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
 
-/// The environment variable for the style of batches. [`STYLES`] are counted in addition to the
-/// compact style. Real clients use these styles; the last one adds a look-up after each batch.
+/// The environment variable for the batch style. [`STYLES`] are counted in addition to the compact
+/// style. Real clients use these styles; the last one adds a look-up after each batch.
 const STYLE_VARIABLE: &str = "RINGWELL_COUNTED_STYLE";
 /// The prefix in the names of the styles' figures.
 const STYLE_FIGURE: &str = "path, ";
@@ -58,7 +58,7 @@ const STYLES: [&str; 16] = [
     "look-ups",
 ];
 
-/// The environment variable for the rows of a batch. [`SIZES`] contains the sizes that are counted,
+/// The environment variable for the rows per batch. [`SIZES`] contains the sizes that are counted,
 /// each with the lengths of its two runs in batches.
 const ROWS_VARIABLE: &str = "RINGWELL_COUNTED_ROWS";
 const SIZES: [(u32, [u32; 2]); 3] = [(1, [50, 150]), (5, [50, 150]), (500, [4, 12])];

@@ -116,8 +116,9 @@ fn server() -> anyhow::Result<PathBuf> {
     let folder = folder();
     let server = folder.join("nats-server");
     let module = format!("github.com/nats-io/nats-server/v2@v{VERSION}");
-    run(Command::new("go").args(["install", &module]).env("GOBIN", &folder))
-        .context("go cannot build nats-server: set NATS_SERVER to the path of an existing one")?;
+    run(Command::new("go").args(["install", &module]).env("GOBIN", &folder)).context(
+        "go cannot build nats-server: set NATS_SERVER to the path of an existing binary",
+    )?;
     ensure!(is_tested(&server), "{} is not version {VERSION}", server.display());
     Ok(server)
 }

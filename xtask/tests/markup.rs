@@ -16,7 +16,7 @@ const HEADING_MAX: usize = 80;
 /// The minimum length, in characters, of a line of prose that must not occur twice in a page.
 const REPEATED_MIN: usize = 60;
 
-/// Counts the separators of cells in a table row. A `|` after a backslash is text.
+/// Counts the cell separators in a table row. A `|` after a backslash is text.
 fn cells(row: &str) -> usize {
     row.replace("\\|", "").matches('|').count()
 }

@@ -128,7 +128,7 @@ pub struct Limits {
     /// The maximum total size of all bodies that are being received; `None` means a tenth of the
     /// memory.
     pub bodies_bytes: Option<usize>,
-    /// The maximum number of rows of a batch (default: 500).
+    /// The maximum number of rows in a batch (default: 500).
     pub rows: usize,
     /// The longest `api_suffix`, unescaped (default: 8 KiB).
     pub suffix_bytes: usize,

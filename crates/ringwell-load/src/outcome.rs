@@ -93,14 +93,14 @@ pub struct Latency {
     pub mean_us: f64,
 }
 
-/// A point of the percentile curve: the fraction `quantile` of all answers took at most `us`.
+/// A point on the percentile curve: the fraction `quantile` of all answers took at most `us`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// From 0 to 1.
     pub quantile: f64,
     /// Microseconds.
     pub us: f64,
-    /// The count of answers up to this point of the curve.
+    /// The count of answers up to this point on the curve.
     pub count: u64,
 }
 

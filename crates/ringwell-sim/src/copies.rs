@@ -172,8 +172,9 @@ impl World {
         let is_same = self.journal_written(node, shard) == lost.written;
         self.nodes[node].older =
             if is_same && !is_restored(&self.nodes[node].files, Path::new(DATA)) {
-                // The node did not serve while this journal was missing, so the journal lacks no
-                // answered allocation. However, a copy may have been restored in the meantime.
+                // The node did not serve while this journal was missing, so the journal contains
+                // every answered allocation. However, a copy may have been restored in the
+                // meantime.
                 let since = self.nodes[node].older.filter(|older| !older.is_marked);
                 since.or(before)
             } else {

@@ -26,7 +26,7 @@ impl Caller {
 
 pub(crate) type Replied = Result<Bytes, Trouble>;
 
-/// An effect of a process, which the world has to handle.
+/// A process's effect that the world has to handle.
 #[derive(Debug)]
 pub(crate) enum Sent {
     /// A request to a shard's node.

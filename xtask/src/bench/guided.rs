@@ -33,7 +33,7 @@ const RUNS: [(&str, u32, u32, &str); 7] = [
     ("disk", 3, ROWS, "go"),
 ];
 
-/// Builds the programs of a benchmark. `ringwell` is built with the named profile, or is the guided
+/// Builds a benchmark's programs. `ringwell` is built with the named profile, or is the guided
 /// build if the name is [`GUIDED`].
 ///
 /// # Errors

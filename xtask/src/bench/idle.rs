@@ -28,7 +28,7 @@ struct IdleReport {
 }
 
 /// Two servers, of which only one has idle connections. They are measured alternately, because the
-/// p99 of the same server may vary by half from one minute to the next.
+/// same server's p99 may vary by half from one minute to the next.
 struct Pair {
     without: Server,
     with: Server,

@@ -223,7 +223,7 @@ fn send(command: &mut Command, rate: u32, seconds: u32) -> anyhow::Result<OpenLo
     serde_json::from_str(&output(command)?).context("unexpected output of openloop")
 }
 
-/// The command of the open loop, without the rate and the duration.
+/// The command for the open loop, without the rate and the duration.
 fn open_loop_command(plan: &BenchInputs, server: &Server, pools: &Path, rows: &str) -> Command {
     let mut command = pinned(&plan.machine.load_cores, &plan.programs.bench);
     command.args(["openloop", "--json", "--target", &server.address.to_string(), "--pools"]);

@@ -110,8 +110,8 @@ fn variants() -> Vec<Variant> {
     ]
 }
 
-/// Writes the list of pools: the pools for the load and, if `proof` is set, then the pools for the
-/// proof.
+/// Writes the list of pools: the pools for the load, followed by the pools for the proof if `proof`
+/// is set.
 fn write_pools(path: &Path, proof: bool) -> anyhow::Result<PathBuf> {
     let columns = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers";
     let mut list = format!("{columns}\n");

@@ -16,8 +16,8 @@ use super::table::{self, median};
 const CONNECTIONS: u32 = 64;
 
 /// The warm-up time of the server with many pools. It is long enough to write each memory page of
-/// its history once. The kernel has to zero new pages, which costs as much as all other work of the
-/// server.
+/// its history once. The kernel has to zero new pages, which costs as much as all of the server's
+/// other work.
 const WARM_UP_SECONDS: u32 = 20;
 
 /// Runs the benchmark.
@@ -152,7 +152,7 @@ fn restarts(plan: &BenchInputs, demo: &Demo) -> anyhow::Result<(serde_json::Valu
     Ok((raw, problems))
 }
 
-/// Removes the data of this run now; otherwise the next run would have to remove it.
+/// Removes this run's data now; otherwise the next run would have to remove it.
 fn remove(data: &Path) {
     std::fs::remove_dir_all(data).ok();
 }

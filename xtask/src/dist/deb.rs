@@ -105,8 +105,8 @@ Section: net
 Priority: optional
 Homepage: https://github.com/ringwell/ringwell
 Description: server for ring pools of telephone numbers
- Hands out telephone numbers that no other visitor holds, remembers for whom,
- and says so when the number rings. Speaks the published RingPool API.
+ Hands out telephone numbers that no other visitor holds, and identifies the
+ visitor when the number is called. Speaks the published RingPool API.
 "
     )
 }

@@ -330,8 +330,7 @@ impl Judge {
         self.lifetimes_ms.values().copied().max().unwrap_or(0)
     }
 
-    /// Returns by how much the difference between shard time and true time has varied over all
-    /// starts.
+    /// Returns how much the difference between shard time and true time has varied over all starts.
     pub(super) fn leapt_ms(&self) -> u64 {
         self.offset_range_ms.map_or(0, |(low, high)| high.abs_diff(low))
     }
