@@ -104,8 +104,8 @@ impl Change {
         Ok(drawn.ranges)
     }
 
-    /// Draws the lowest free numbers with the pool's country code, at most `count`. Only numbers with
-    /// country code 1 are bought.
+    /// Draws the lowest free numbers with the pool's country code, at most `count`. Only numbers
+    /// with country code 1 are bought.
     async fn draw_of_country(
         &mut self,
         pool: &Pool,

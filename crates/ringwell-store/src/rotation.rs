@@ -158,8 +158,8 @@ impl Change {
         Ok(count)
     }
 
-    /// Lets only `network` use numbers of the inventory from now on, or all networks if it is `None`.
-    /// Returns the count of numbers.
+    /// Lets only `network` use numbers of the inventory from now on, or all networks if it is
+    /// `None`. Returns the count of numbers.
     ///
     /// # Errors
     /// [`Refusal::UnknownNumber`], or [`Refusal::NumberTaken`] for a number that is not in the

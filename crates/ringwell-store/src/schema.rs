@@ -97,8 +97,8 @@ pub(crate) async fn upgrade(
     Ok(())
 }
 
-/// Returns the version in `table`, or `None` if the table is missing or empty. The name of the table
-/// comes from this program, never from outside.
+/// Returns the version in `table`, or `None` if the table is missing or empty. The name of the
+/// table comes from this program, never from outside.
 pub(crate) async fn found_version(
     table: &str,
     kind: Kind,

@@ -223,7 +223,7 @@ impl Stream {
     }
 
     /// Appends another program's message, unless the log is empty: a copy of the message `copied`
-    /// places before the last one or, if none is there, `bytes`, possibly another shard's group.
+    /// places before the last one or, if there is none, `bytes`, possibly another shard's group.
     fn store_foreign(&mut self, copied: Option<usize>, bytes: Bytes) {
         let Some(&Stored { author, tip, .. }) = self.messages.last() else { return };
         let copied = copied.and_then(|back| self.messages.iter().nth_back(back));
