@@ -43,7 +43,7 @@ class Judge:
             ends = self.ends[inv["id"]]
             self.begun[inv["id"]] = inv["t"]
             if len(ends) == 1 and ends[0]["k"] == "ret":
-                # A later attempt may get the answer of the first.
+                # A later attempt may get the first attempt's answer.
                 inv = {**inv, "t": first.get(inv.get("key"), inv["t"])}
                 pairs = zip(inv["rows"], ends[0].get("rows", []))
                 self.rows += [(inv, ends[0], asked, got) for asked, got in pairs]

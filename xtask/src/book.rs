@@ -1,7 +1,7 @@
 //! `cargo xtask book`: builds the documentation as a site, with mdBook.
 //!
-//! Copies `docs/` and the README, turns links to other files of the repository into web links, runs
-//! mdBook, and checks that every local link of the site has a target. `docs/SUMMARY.md` is the
+//! Copies `docs/` and the README, turns links to the repository's other files into web links, runs
+//! mdBook, and checks that every local link in the site has a target. `docs/SUMMARY.md` is the
 //! table of contents; `tests/book.rs` checks that it lists every page.
 
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ const RENAMED: [(&str, &str); 3] = [
 /// Builds the site in `target/book/html`.
 ///
 /// # Errors
-/// If mdBook is not installed or fails, or if a link of the site has no target.
+/// If mdBook is not installed or fails, or if a link in the site has no target.
 pub(crate) fn run() -> anyhow::Result<()> {
     ensure!(is_installed("mdbook"), "mdbook is not installed: cargo install --locked mdbook");
     let out = target_dir().join("book");
@@ -69,8 +69,7 @@ fn copy(source: &Path) -> anyhow::Result<usize> {
     Ok(pages)
 }
 
-/// The path that a file of the repository has in the site; `None` if the file is not part of the
-/// site.
+/// The path of a repository file in the site; `None` if the file is not part of the site.
 fn place(file: &Path) -> Option<PathBuf> {
     if let Some((_, to)) = RENAMED.iter().find(|(from, _)| Path::new(from) == file) {
         return Some(PathBuf::from(to));

@@ -20,7 +20,7 @@ const PAGE: &str = "docs/figures.md";
 /// The markers before and after the generated part of the page.
 const MARKS: [&str; 2] = ["<!-- cargo xtask chart -->\n", "<!-- end of chart -->\n"];
 
-/// Sizes in pixels: the width of the column of names, the width of the longest bar, the height of a
+/// Sizes in pixels: the width of the name column, the width of the longest bar, the height of a
 /// line, and the space at the top.
 const NAMES: u32 = 190;
 const BAR: f64 = 400.0;
@@ -32,7 +32,7 @@ struct Entry {
     name: String,
     /// The data that remains after a power cut.
     keeps: String,
-    /// The durability with which Ringwell ran for the comparison.
+    /// Ringwell's durability in the comparison.
     beside: String,
     batches_per_second: f64,
     cpu_us: f64,
@@ -111,7 +111,7 @@ fn entry(variant: &Value) -> anyhow::Result<Entry> {
 }
 
 impl Results {
-    /// The entry of Ringwell with the comparable durability.
+    /// Ringwell's entry with the comparable durability.
     fn ours(&self, entry: &Entry) -> Option<&Entry> {
         self.entries.iter().find(|it| it.name == "ringwell" && it.beside == entry.beside)
     }

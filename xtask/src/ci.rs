@@ -118,7 +118,7 @@ fn measurements(steps: &Steps) {
     }
 }
 
-/// The command for a program as if called by hand, but at a low priority.
+/// The command that runs a program as if called by hand, but at a low priority.
 fn yielding(program: &OsStr) -> Command {
     let mut command = as_by_hand("nice");
     command.args(["-n", "10"]).arg(program);
@@ -139,12 +139,12 @@ fn gem(steps: &Steps) {
     }
 }
 
-/// Builds the script of web pages, and tests it in a real browser against the program.
+/// Builds the script for web pages, and tests it in a real browser against the program.
 fn snippet(steps: &Steps) {
     pages(steps, "snippet");
 }
 
-/// Tests the dashboard's pages in a real browser, to which the program serves them.
+/// Tests the dashboard's pages in a real browser against the program.
 fn dashboard(steps: &Steps) {
     pages(steps, "dashboard");
 }
@@ -175,8 +175,7 @@ pub(crate) fn memory() -> Option<&'static str> {
     (free >= MEMORY_BYTES_MIN).then_some(MEMORY)
 }
 
-/// The command for this program as it was built; `cargo xtask` would wait for the cargo of another
-/// step.
+/// The command for this program as it was built; `cargo xtask` would wait for another step's cargo.
 pub(crate) fn xtask() -> Command {
     Command::new(program("xtask"))
 }

@@ -44,7 +44,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         clients().into_iter().partition(|client| client.is_installed);
     ensure!(!here.is_empty(), "no client is installed: run clients/setup");
     for client in left_out {
-        println!("{:<20} left out: not installed", client.name);
+        println!("{:<20} skipped: not installed", client.name);
     }
     let address = free_address()?;
     let config = work.join("ringwell.toml");

@@ -1,8 +1,8 @@
 //! Counts instructions and allocations on the path of a batch, and compares them with the last
 //! accepted counts.
 //!
-//! Owns `bench/counts.json`. Counts do not depend on the load of the machine, so they show a change
-//! of 3 %, which measured times would not show. They depend on the profile, the compiler and the
+//! Owns `bench/counts.json`. Counts do not depend on the machine's load, so they show a change of
+//! 3 %, which measured times would not show. They depend on the profile, the compiler and the
 //! processor's features: each profile has separate counts, and the file records the conditions.
 
 use std::collections::BTreeMap;
@@ -32,8 +32,8 @@ const PATH_BATCHES: [u32; 2] = [20, 60];
 const PATH_TEST: &str = "bulk::tests::counted::the_counted_batches_get_their_numbers";
 const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
 
-/// The environment variable for the style of batches. [`STYLES`] are counted in addition to the
-/// compact style. Real clients use these styles; the last one adds a look-up after each batch.
+/// The environment variable for the batch style. [`STYLES`] are counted in addition to the compact
+/// style. Real clients use these styles; the last one adds a look-up after each batch.
 const STYLE_VARIABLE: &str = "RINGWELL_COUNTED_STYLE";
 /// The prefix in the names of the styles' figures.
 const STYLE_FIGURE: &str = "path, ";
@@ -58,7 +58,7 @@ const STYLES: [&str; 16] = [
     "look-ups",
 ];
 
-/// The environment variable for the rows of a batch. [`SIZES`] contains the sizes that are counted,
+/// The environment variable for the rows per batch. [`SIZES`] contains the sizes that are counted,
 /// each with the lengths of its two runs in batches.
 const ROWS_VARIABLE: &str = "RINGWELL_COUNTED_ROWS";
 const SIZES: [(u32, [u32; 2]); 3] = [(1, [50, 150]), (5, [50, 150]), (500, [4, 12])];
@@ -66,15 +66,15 @@ const SIZES: [(u32, [u32; 2]); 3] = [(1, [50, 150]), (5, [50, 150]), (500, [4, 1
 /// Flags of `cargo xtask counts`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cargo profile; CI has built `dev` anyway. With `guided`, the program of the packages, only
-    /// complete requests are counted (--server).
+    /// Cargo profile; CI has built `dev` anyway. With `guided`, the packaged program, only complete
+    /// requests are counted (--server).
     #[arg(long, default_value = "dev")]
     profile: String,
     /// Omit other styles of JSON and other sizes of batches.
     #[arg(long)]
     quick: bool,
-    /// Also count complete requests to a running server, with misses of its caches, compared with
-    /// the fixed-bytes server.
+    /// Also count complete requests to a running server and its cache misses, compared with the
+    /// fixed-bytes server.
     #[arg(long)]
     server: bool,
     /// Write the counts into bench/counts.json, for comparison with later runs.

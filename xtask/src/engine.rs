@@ -42,20 +42,21 @@ pub(crate) struct Args {
     /// The count of runs, one after the other.
     #[arg(long, default_value_t = 1)]
     rounds: u32,
-    /// The count of rounds of each kill within a run; the limits on their duration then have no
+    /// The number of rounds of each kill within a run; the limits on their duration then have no
     /// allowance for a busy machine.
     #[arg(long)]
     kills: Option<u32>,
     /// Leaves out the tests that take more than five seconds, as CI does.
     #[arg(long)]
     short: bool,
-    /// The program of another release, for the drill of upgrades from and to it.
+    /// The program of another release, for the drill that upgrades from and to it.
     #[arg(long)]
     other_release: Option<PathBuf>,
-    /// The servers' program of another release, for the drill of upgrades to and from it.
+    /// The servers' program of another release, for the drill that upgrades to and from it.
     #[arg(long)]
     other_nats: Option<PathBuf>,
-    /// Measures the cost of the servers against the disk instead: nothing else may run.
+    /// Instead measures the servers' cost compared with the disk; nothing else may run on the
+    /// machine.
     #[arg(long)]
     bars: bool,
 }
@@ -89,7 +90,7 @@ pub(crate) fn engine(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the file system on which flushes take a fixed time. Returns its path.
+/// Builds the file system whose flushes take a fixed time. Returns its path.
 fn slow_disk() -> anyhow::Result<PathBuf> {
     let program = folder().join("slow-disk");
     let source = root().join("bench/slow-disk");
@@ -115,8 +116,9 @@ fn server() -> anyhow::Result<PathBuf> {
     let folder = folder();
     let server = folder.join("nats-server");
     let module = format!("github.com/nats-io/nats-server/v2@v{VERSION}");
-    run(Command::new("go").args(["install", &module]).env("GOBIN", &folder))
-        .context("go cannot build nats-server: set NATS_SERVER to the path of an existing one")?;
+    run(Command::new("go").args(["install", &module]).env("GOBIN", &folder)).context(
+        "go cannot build nats-server: set NATS_SERVER to the path of an existing binary",
+    )?;
     ensure!(is_tested(&server), "{} is not version {VERSION}", server.display());
     Ok(server)
 }

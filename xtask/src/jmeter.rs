@@ -53,7 +53,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     command.args(["-Joverflow=no", "-Jseconds=5", "-Jtimeout=20000"]);
     let said = shell::output(&mut command)?;
     let summary = said.lines().rfind(|line| line.starts_with("summary ="));
-    let summary = summary.with_context(|| format!("JMeter says nothing of its run:\n{said}"))?;
+    let summary =
+        summary.with_context(|| format!("JMeter printed no summary of its run:\n{said}"))?;
     println!("{summary}");
     let (batches, failed) = counts(summary).with_context(|| format!("what is `{summary}`?"))?;
     ensure!(batches > 0, "JMeter sent no batch: see {}", work.display());

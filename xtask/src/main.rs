@@ -1,6 +1,6 @@
 //! Automation of the repository: `cargo xtask ci` is the whole of CI, `cargo xtask bench` runs the
-//! benchmarks, `cargo xtask soak` the long runs under faults. The repository's own rules are tests:
-//! `tests/rules.rs`.
+//! benchmarks, and `cargo xtask soak` runs long tests under faults. The repository's own rules are
+//! tests: `tests/rules.rs`.
 
 mod api;
 mod bench;
@@ -37,8 +37,8 @@ enum Task {
     Ci,
     /// Run the programs of clients/, in other languages, against a server of this build.
     Clients,
-    /// Verify requests that telephony providers' own libraries sign, and have the libraries of
-    /// Standard Webhooks verify ours.
+    /// Verify requests that telephony providers' own libraries sign, and have the Standard Webhooks
+    /// libraries verify ours.
     Telephony(telephony::Args),
     /// Run all tests of the workspace, several test programs at a time.
     Suite(suite::Args),

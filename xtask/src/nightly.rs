@@ -28,8 +28,7 @@ const CRASHES: &str = "100";
 /// The count of requests to each operation of the management API. For every commit, CI uses 8.
 const EXAMPLES: &str = "100";
 
-/// The duration in seconds of the test of a day of calls, without the 143 times that its server
-/// starts.
+/// The duration in seconds of the day-of-calls test, not counting its server's 143 starts.
 const DAY_SECONDS: &str = "80";
 
 #[derive(clap::Args)]

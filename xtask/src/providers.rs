@@ -14,11 +14,11 @@ struct Provider {
     key: &'static str,
     /// A number at this provider, as in the page's title.
     number: &'static str,
-    /// The place at which numbers are bought.
+    /// The place where numbers are bought.
     buy: &'static str,
     /// The required contents of the secret file.
     secret: &'static str,
-    /// For each hook, the place of the provider's setting and the value to enter there.
+    /// For each hook, the location of the provider's setting and the value to enter there.
     hooks: &'static [(&'static str, &'static str)],
     /// The provider's setting for calls that arrive while the Ringwell server is unavailable.
     fallback: &'static str,

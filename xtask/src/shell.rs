@@ -75,7 +75,7 @@ pub(crate) fn with_commit(command: &mut Command) -> anyhow::Result<&mut Command>
     Ok(command.env("RINGWELL_COMMIT", commit.trim()))
 }
 
-/// Runs a build of cargo, and returns cargo's message about each program.
+/// Runs a cargo build, and returns cargo's message about each program.
 ///
 /// # Errors
 /// As for [`output`], and also if cargo prints unexpected output.

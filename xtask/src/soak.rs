@@ -19,7 +19,7 @@ const REPORT: &str = "docs/reliability.md";
 /// The options of a soak.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The duration, after which the round in progress is still finished.
+    /// The duration; the round in progress at its end is still finished.
     #[arg(long)]
     minutes: u64,
     /// Only faults of this name; may be repeated.

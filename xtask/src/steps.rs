@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 
 use crate::shell::{self, root, target_dir};
 
-/// The count of lines, from the end of its output, that are printed for a failed step.
+/// The count of lines that are printed from the end of a failed step's output.
 const LINES_SHOWN: usize = 120;
 
 /// The interval at which a line about a running step is printed.
@@ -39,7 +39,9 @@ impl fmt::Display for Done {
         match self.outcome {
             Outcome::Passed => write!(f, "passed {name} ({text})"),
             Outcome::Failed => write!(f, "FAILED {name} ({text})"),
-            Outcome::Repeated => write!(f, "repeated {name} (failed beside others after {text})"),
+            Outcome::Repeated => {
+                write!(f, "repeated {name} (failed while other steps ran, after {text})")
+            }
             Outcome::Skipped => write!(f, "skipped {name}: {text}"),
         }
     }

@@ -23,8 +23,8 @@ const LONG: [&str; 8] =
 /// The program that builds production code with planted bugs. It is a separate step.
 const PLANTED: &str = "planted_bugs";
 
-/// The count of programs that run in addition to one per processor, because most programs wait for
-/// much of their time.
+/// The count of programs that run in addition to one per processor, because most programs spend
+/// much of their time waiting.
 const WAITING: usize = 1;
 
 /// Programs that run one after another, while all other programs run in parallel. Together, the

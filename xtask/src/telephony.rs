@@ -1,6 +1,6 @@
-//! Tests calls with other programs. Libraries of telephony providers sign requests and create
-//! answer documents, the libraries of Standard Webhooks verify webhooks, and switches ask for the
-//! destinations of calls.
+//! Tests calls with other programs. Telephony providers' libraries sign requests and create answer
+//! documents, the Standard Webhooks libraries verify webhooks, and switches request call
+//! destinations.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ pub(crate) struct Args {
 enum Step {
     /// Requests that the providers' libraries sign, and the documents that they make.
     Signatures,
-    /// Webhooks that the libraries of Standard Webhooks verify.
+    /// Webhooks that the Standard Webhooks libraries verify.
     Webhooks,
     /// Calls and webhooks of a server that is killed repeatedly.
     Drill,

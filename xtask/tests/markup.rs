@@ -1,6 +1,6 @@
 //! Tests the markup of pages. Wrapping must not join table rows, list items, or a heading and its
 //! text, because a browser would then show one long line. A line of prose must not occur twice in a
-//! page, because that is a sign that a merge replaced a paragraph by a copy of another.
+//! page, because that is a sign that a merge replaced a paragraph with a copy of another.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 
@@ -16,7 +16,7 @@ const HEADING_MAX: usize = 80;
 /// The minimum length, in characters, of a line of prose that must not occur twice in a page.
 const REPEATED_MIN: usize = 60;
 
-/// Counts the separators of cells in a table row. A `|` after a backslash is text.
+/// Counts the cell separators in a table row. A `|` after a backslash is text.
 fn cells(row: &str) -> usize {
     row.replace("\\|", "").matches('|').count()
 }

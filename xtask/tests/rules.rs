@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// The rule and the file of each place that may break a rule for now. Remove exceptions that are no
-/// longer needed.
+/// For each place that may break a rule for now, the rule and the file. Remove exceptions that are
+/// no longer needed.
 const EXCEPTIONS: [(&str, &str); 0] = [];
 
 /// Longest source file.

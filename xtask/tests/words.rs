@@ -40,7 +40,7 @@ fn has_word(text: &str) -> bool {
     prose.to_lowercase().split(|c: char| !c.is_alphabetic()).any(|word| WORDS.contains(&word))
 }
 
-/// The numbers of the lines of a page, outside of code blocks, that contain one of the words.
+/// The numbers of a page's lines, outside of code blocks, that contain one of the words.
 fn in_page(text: &str) -> Vec<usize> {
     let mut is_code = false;
     let mut found = Vec::new();
@@ -55,8 +55,8 @@ fn in_page(text: &str) -> Vec<usize> {
     found
 }
 
-/// The numbers of the lines of a source file whose comments contain one of the words or begin with
-/// a clause.
+/// The numbers of a source file's lines whose comments contain one of the words or begin with a
+/// clause.
 fn in_comments(text: &str) -> Vec<usize> {
     let mut found = Vec::new();
     let mut was_doc = false;

@@ -51,8 +51,8 @@ pub(crate) struct Whole {
     pub(crate) retried: HashSet<Box<str>>,
     /// Pools whose overflow number was given to a row.
     pub(crate) overflowing: BTreeSet<u64>,
-    /// Every node and shard that has a journal or a state. The value is the index by which facts
-    /// refer to this owner.
+    /// Every node and shard that has a journal or a state. Facts use the value, an index, to refer
+    /// to this owner.
     pub(crate) owners: BTreeMap<Owner, u32>,
     pub(crate) journals: BTreeMap<Owner, Journal>,
     /// Periods in which pools were held: the pool (`None` for all pools), the start and the end, in
@@ -270,7 +270,7 @@ pub(crate) struct Row<'a> {
 }
 
 impl Whole {
-    /// The batch of a row.
+    /// A row's batch.
     pub(crate) fn batch(&self, row: &Asked) -> &Batch {
         &self.batches[row.batch as usize]
     }

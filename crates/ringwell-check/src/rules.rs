@@ -1,10 +1,10 @@
 //! The rules, as docs/spec/checker.md states them. Rules that read the same kinds of lines are in
 //! one file.
 //!
-//! Some rules judge the whole history. Others judge one part of the numbers after another. Cases
-//! that need data from several parts, for example about all numbers of a pool, are judged at the
-//! end, in `rest`. Invariant: if a history does not show whether a rule was kept, the rule is
-//! reported as not judged, and not as violated.
+//! Some rules judge the whole history. Others judge the numbers part by part. Cases that need data
+//! from several parts, for example about all numbers of a pool, are judged at the end, in `rest`.
+//! Invariant: if a history does not show whether a rule was kept, the rule is reported as not
+//! judged, and not as violated.
 
 mod clients;
 mod joined;

@@ -1,6 +1,6 @@
 //! Reads the HTTP header `Authorization`.
 
-/// Returns the credentials in `authorization`, the header's value, if they are of `scheme`. The case
+/// Returns the credentials in `authorization`, the header's value, if they use `scheme`. The case
 /// of the scheme's name does not matter. Source: RFC 9110, section 11.
 #[must_use]
 pub fn credentials<'a>(authorization: &'a str, scheme: &str) -> Option<&'a str> {

@@ -1,4 +1,4 @@
-//! The section `[calls]`: telephony providers, destinations of calls, the call log and outgoing
+//! The section `[calls]`: telephony providers, call destinations, the call log and outgoing
 //! webhooks.
 //!
 //! Secrets are kept in separate files. Source: docs/spec/calls.md.
@@ -23,7 +23,7 @@ use super::values::{ValueError, parse_path};
 
 /// The maximum number of destinations in one rule.
 const TARGETS_MAX: usize = 10;
-/// The maximum number of secrets of an account: during a rotation, it has an old and a new secret.
+/// The maximum number of secrets per account: an old and a new secret during a rotation.
 const SECRETS_MAX: usize = 2;
 const NAME_BYTES_MAX: usize = 40;
 
@@ -59,7 +59,7 @@ pub struct Calls {
 pub struct RoutingSettings {
     /// Its address.
     pub url: String,
-    /// The secret with which requests to the program are signed.
+    /// The secret that signs requests to the program.
     pub secret: Secret,
     /// The time limit for its answer (default: 200 ms).
     pub budget: Duration,
@@ -75,7 +75,7 @@ pub struct CallAccount {
     /// The URL at which the provider reaches this server: scheme, host, and optionally port and
     /// path, without a trailing slash. Signatures cover it.
     pub public_url: String,
-    /// The secrets with which the provider signs requests: one, or two during a rotation.
+    /// The secrets that the provider uses to sign requests: one, or two during a rotation.
     pub secrets: Vec<Secret>,
     /// Twilio's shared keys for SHA-256 signatures; other providers have none.
     pub shared_keys: Vec<Secret>,

@@ -125,13 +125,13 @@ impl TlsFiles {
         &self.authority
     }
 
-    /// The path of the certificate of `node`, which must be issued for the node's name.
+    /// The path of the certificate for `node`, which must be issued for the node's name.
     #[must_use]
     pub fn certificate(&self, node: &str) -> PathBuf {
         of_node(&self.certificate, node)
     }
 
-    /// The path of the key of `node`.
+    /// The path of the key for `node`.
     #[must_use]
     pub fn key(&self, node: &str) -> PathBuf {
         of_node(&self.key, node)
@@ -209,8 +209,7 @@ impl Cluster {
         self.map.placement()
     }
 
-    /// The secret in the form in which it is sent: 16 to 256 bytes of printable ASCII without
-    /// spaces. Not for logs.
+    /// The secret as it is sent: 16 to 256 bytes of printable ASCII without spaces. Not for logs.
     #[must_use]
     pub fn secret(&self) -> &[u8] {
         &self.secret.0

@@ -1,7 +1,7 @@
 //! Cluster files: the nodes of a cluster, their shards, and the owner of each bucket.
 //!
 //! Owns the fields of these files and the rules that relate the fields to each other. Independent
-//! of the configuration of a single server. Invariant: no fault and no warning shows the secret.
+//! of a single server's configuration. Invariant: no fault and no warning shows the secret.
 
 mod buckets;
 mod secret;
@@ -43,7 +43,7 @@ impl ClusterMap {
     /// Reads a cluster file without its secret, for programs that are not nodes.
     ///
     /// # Errors
-    /// All faults except those of the secret and the certificates, sorted by line.
+    /// All faults except those in the secret and the certificates, sorted by line.
     pub fn load(path: &Path) -> Result<Self, Vec<Fault>> {
         let (map, ()) = read(path, |file| {
             secret::skip(file);
@@ -143,7 +143,7 @@ fn read_list<T>(
     list
 }
 
-/// Reads a node's name, which appears in logs, in metrics and in the configuration of proxies.
+/// Reads a node's name, which appears in logs, in metrics and in proxy configurations.
 fn parse_name(name: &str) -> Result<String, ValueError> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits) {

@@ -280,7 +280,7 @@ impl<'a> Lines<'a> {
     }
 
     /// The line of the record that begins at `position`, or after the line break at `position`. The
-    /// positions of consecutive calls must not decrease.
+    /// positions must not decrease from one call to the next.
     pub fn at(&mut self, position: Option<&csv::Position>) -> u64 {
         let from = position.map_or(0, |position| usize::try_from(position.byte()).unwrap_or(0));
         let rest = self.text.get(from..).unwrap_or_default();

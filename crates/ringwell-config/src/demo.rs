@@ -1,8 +1,8 @@
 //! The ring pools of the demo: the same on every machine.
 //!
 //! Owns their ids, keys and numbers, and the file that lists them. Independent of servers.
-//! Invariant: no number of the demo is a real telephone number, because the area codes 200 and 999
-//! are unassigned, and no exchange starts with 0 or 1.
+//! Invariant: no demo number is a real telephone number, because the area codes 200 and 999 are
+//! unassigned, and no exchange starts with 0 or 1.
 
 use std::io::{self, Write};
 

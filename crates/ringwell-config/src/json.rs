@@ -1,4 +1,4 @@
-//! A ring pool in the JSON format in which the main application returns or pushes it.
+//! A ring pool in the JSON format that the main application returns or pushes.
 //!
 //! Owns the names of the members. The names, and the rules for the values, are the same as in the
 //! configuration file.

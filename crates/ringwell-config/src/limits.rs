@@ -1,5 +1,4 @@
-//! The limits of a configuration's fields. The minimum and maximum of each field are defined only
-//! here.
+//! The limits of configuration fields. The minimum and maximum of each field are defined only here.
 
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
@@ -54,11 +53,11 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The longest deadline of a batch that can be configured. The engine depends on it.
+/// The longest deadline that can be configured for a batch. The engine depends on it.
 pub const DEADLINE_MAX: Duration = Duration::from_mins(1);
 /// The longest body that can be configured, in bytes. The engine depends on it.
 pub const BODY_BYTES_MAX: u64 = 64 * MIB;
-/// The maximum number of rows of a batch that can be configured. The engine depends on it.
+/// The maximum number of rows that can be configured for a batch. The engine depends on it.
 pub const ROWS_MAX: u64 = 10_000;
 
 pub(super) const SHARDS: Bounds<u16> =
@@ -98,7 +97,7 @@ pub(super) const PRICE_CENTS: Bounds<u64> = Bounds::new(0..=1_000_000, "0 to 100
 pub(super) const BODY_BYTES: Bounds<u64> = Bounds::new(KIB..=BODY_BYTES_MAX, "1KiB to 64MiB");
 pub(super) const BODIES_BYTES: Bounds<u64> = Bounds::new(64 * KIB..=1024 * GIB, "64KiB to 1TiB");
 pub(super) const ROWS: Bounds<u64> = Bounds::new(1..=ROWS_MAX, "1 to 10000");
-/// A record of the journal can hold at most 16 KiB of a row's parameters.
+/// A journal record can hold at most 16 KiB of a row's parameters.
 pub(super) const SUFFIX_BYTES: Bounds<u64> = Bounds::new(64..=16 * KIB, "64 bytes to 16KiB");
 pub(super) const REQUEST_ID_BYTES: Bounds<u64> = Bounds::new(8..=4 * KIB, "8 bytes to 4KiB");
 pub(super) const HEADER_BYTES: Bounds<u64> = Bounds::new(KIB..=MIB, "1KiB to 1MiB");

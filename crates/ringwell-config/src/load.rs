@@ -21,12 +21,13 @@ use super::values::Listen;
 use super::values::{ValueError, parse_path};
 use super::{csv, file, pools};
 
-/// The settings that name files which are read only at startup, or again when they change.
+/// The settings that name files which are read at startup. Some of these files are read again when
+/// they change.
 const READ_BEFORE: [&str; 4] =
     ["tls.certificate", "tls.key", "journal.credentials", "journal.authority"];
 
-/// Reads the file at `path` for a machine with `cores` processor cores. Variables, which are read
-/// with `get`, and `flags` override the file.
+/// Reads the file at `path` for a machine with `cores` processor cores. Variables (read with `get`)
+/// and `flags` override the file.
 ///
 /// Relative paths in the file are relative to the file's directory.
 ///
@@ -49,8 +50,8 @@ pub struct Reloaded {
     pub config: Config,
     /// The pools.
     pub directory: Directory,
-    /// Faults of files that the server has already read, such as its certificate. The server goes
-    /// on with what it has read before.
+    /// Faults in files that the server has already read, such as its certificate. The server keeps
+    /// using the contents that it read earlier.
     pub ignored: Vec<Fault>,
 }
 

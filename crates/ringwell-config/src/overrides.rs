@@ -31,7 +31,7 @@ pub const VARIABLES: [&str; 8] = [
 /// The variables that replace flags of `ringwell serve`, and override no setting.
 const OF_FLAGS: [&str; 3] = ["RINGWELL_CONFIG", "RINGWELL_CLUSTER", "RINGWELL_NODE"];
 
-/// The server's variable that was probably meant by the unknown name `name`.
+/// The server variable that a user probably meant by the unknown name `name`.
 #[must_use]
 pub fn meant(name: &str) -> Option<&'static str> {
     let ours = name.strip_prefix("RINGWELL_")?;
@@ -41,7 +41,7 @@ pub fn meant(name: &str) -> Option<&'static str> {
         return None;
     }
     let distance = |known: &&str| strsim::osa_distance(known, name);
-    // Among names of four letters, two differences make another word.
+    // In four-letter names, two differences make another word.
     let slips_max = |known: &str| if known.len() > "RINGWELL_DATA".len() { 2 } else { 1 };
     all().min_by_key(distance).filter(|known| distance(known) <= slips_max(known))
 }

@@ -53,7 +53,7 @@ impl Found {
     }
 }
 
-/// Reads the table of one pool.
+/// Reads one pool's table.
 pub(super) fn read(mut section: Section<'_, '_>, file: &Arc<str>, found: &mut Found) {
     let given = fields(&mut section);
     let report = |faults: Vec<PoolFault>| {

@@ -39,8 +39,8 @@ pub struct Config {
     /// The largest expected error of the wall clock (default: 1 minute). After the machine reboots,
     /// earlier lockouts are extended by twice this time, so that none ends early.
     pub clock_skew_max: Duration,
-    /// The time for which a server that is stopping still answers requests before it closes
-    /// connections (default: 1 s). During this time, `/readyz` reports 503.
+    /// The time for which a stopping server still answers requests before it closes connections
+    /// (default: 1 s). During this time, `/readyz` reports 503.
     pub drain_pause: Duration,
     /// The tokens for `/v1/`.
     pub management: Management,
@@ -92,8 +92,8 @@ pub struct Management {
     /// Whether the published API's routes for ring pools are also served at the addresses for
     /// clients (default: no).
     pub on_data_port: bool,
-    /// If `address` is a loopback address: the host names for which requests are answered, in
-    /// addition to localhost and loopback addresses (default: none).
+    /// If `address` is a loopback address: the host names that requests may use, in addition to
+    /// localhost and loopback addresses (default: none).
     pub hosts: Vec<String>,
     /// Whether the dashboard is served at `address` even if there is no database (default: no).
     pub dashboard: bool,
@@ -115,8 +115,8 @@ pub struct Application {
     /// The time for which a fetched pool is valid (default: 1 h). After that, a pool in use is
     /// fetched again, and an unused pool is dropped.
     pub pool_age: Duration,
-    /// The secret with which the application signs pushed changes; without a secret, no pushed
-    /// change is accepted.
+    /// The secret that the application uses to sign pushed changes; without a secret, pushed
+    /// changes are refused.
     pub webhook_secret: Option<Secret>,
 }
 
@@ -128,7 +128,7 @@ pub struct Limits {
     /// The maximum total size of all bodies that are being received; `None` means a tenth of the
     /// memory.
     pub bodies_bytes: Option<usize>,
-    /// The maximum number of rows of a batch (default: 500).
+    /// The maximum number of rows in a batch (default: 500).
     pub rows: usize,
     /// The longest `api_suffix`, unescaped (default: 8 KiB).
     pub suffix_bytes: usize,

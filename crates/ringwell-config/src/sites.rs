@@ -368,7 +368,7 @@ fn check_reserved(name: &str) -> Result<(), ValueError> {
     Ok(())
 }
 
-/// Checks that no number of a page is swapped twice. The error contains the index of the first
+/// Checks that no number on a page is swapped twice. The error contains the index of the first
 /// duplicate.
 fn check_twice(swaps: &[Swap]) -> Result<(), (usize, ValueError)> {
     for (place, swap) in swaps.iter().enumerate() {

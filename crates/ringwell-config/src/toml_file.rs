@@ -1,4 +1,4 @@
-//! Opens and reads the files of a configuration.
+//! Opens and reads configuration files.
 
 use std::fs::{File, Metadata};
 use std::io;

@@ -1,4 +1,4 @@
-//! Reads the values of a configuration from their written form in files, variables and flags.
+//! Reads configuration values from their written form in files, variables and flags.
 //!
 //! Owns their syntax. Independent of where a text comes from.
 

@@ -37,9 +37,9 @@ pub enum CompareError {
 pub struct Line {
     /// Its name.
     pub name: &'static str,
-    /// The figure of the first run.
+    /// The first run's figure.
     pub a: f64,
-    /// The figure of the second run.
+    /// The second run's figure.
     pub b: f64,
     /// The ratio B / A, computed from all intervals of both runs.
     pub ratio: f64,

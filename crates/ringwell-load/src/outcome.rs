@@ -1,4 +1,4 @@
-//! The measurements of a run, in the form in which they are printed, stored and compared.
+//! A run's measurements, as they are printed, stored and compared.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ pub struct Setting {
     pub ramp_seconds: f64,
     /// The count of requested spikes: periods in which the rate is multiplied.
     pub spikes: usize,
-    /// The way in which pools were chosen for rows.
+    /// The way pools were chosen for rows.
     pub spread: Spread,
     /// The count of pools among which rows were distributed.
     pub pools: usize,
@@ -93,14 +93,14 @@ pub struct Latency {
     pub mean_us: f64,
 }
 
-/// A point of the percentile curve: the fraction `quantile` of all answers took at most `us`.
+/// A point on the percentile curve: the fraction `quantile` of all answers took at most `us`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// From 0 to 1.
     pub quantile: f64,
     /// Microseconds.
     pub us: f64,
-    /// The count of answers up to this point of the curve.
+    /// The count of answers up to this point on the curve.
     pub count: u64,
 }
 

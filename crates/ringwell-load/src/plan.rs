@@ -17,7 +17,7 @@ pub struct LoadPlan {
     pub targets: Vec<Target>,
     /// The pools from which rows request numbers.
     pub pools: Vec<Pool>,
-    /// The way in which pools are chosen for rows.
+    /// The way pools are chosen for rows.
     pub spread: Spread,
     /// Rows in each batch, 1 or more.
     pub rows: usize,

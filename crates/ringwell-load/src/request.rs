@@ -20,7 +20,7 @@ const STRIDE: u64 = 7_919;
 const READY_MIN: usize = 256;
 const READY_MAX: usize = 4_096;
 
-/// The way in which pools are chosen for the rows of a batch.
+/// The way pools are chosen for a batch's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
@@ -88,7 +88,7 @@ impl Batches {
         self.request(&body.end(), None)
     }
 
-    /// Makes a unique request. The request ids and the parameters of its rows contain `id`.
+    /// Makes a unique request. Its rows' request ids and parameters contain `id`.
     pub(crate) fn own(&self, index: u64, id: &str, key: Option<&str>) -> (String, Vec<Asked>) {
         let mut body = Body::new();
         let mut asked = Vec::with_capacity(self.rows);

@@ -55,7 +55,7 @@ fn no_connection(target: &str, source: &io::Error) -> String {
     }
 }
 
-/// The delay between the moment when all threads are ready and the start of the run.
+/// The delay between the time when all threads are ready and the start of the run.
 const HEAD_START_NS: u64 = 2_000_000;
 /// The maximum number of intervals in a run. All of them are kept in memory.
 const INTERVALS_MAX: f64 = 600.0;

@@ -16,7 +16,7 @@ use crate::answer::Rows;
 const LATENCY_MIN_NS: u64 = 100;
 /// The longest latency that is recorded; longer latencies count as an hour.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
-/// The number of significant digits with which latencies are recorded.
+/// The number of significant digits in recorded latencies.
 const DIGITS: u8 = 3;
 
 /// Latencies in nanoseconds.
@@ -111,7 +111,7 @@ impl Counts {
     }
 }
 
-/// The counts of one thread in one interval.
+/// One thread's counts in one interval.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) counts: Counts,

@@ -43,7 +43,9 @@ impl FromStr for Target {
         let rest = text.strip_prefix("http://").unwrap_or(text);
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         if authority.contains('@') {
-            return Err("must not contain a user or a password: the API needs only pools' keys");
+            return Err(
+                "must not contain a user or a password: the API needs only the pools' keys",
+            );
         }
         if !path.is_empty() {
             return Err("must not contain a path: specify only the host and the port");

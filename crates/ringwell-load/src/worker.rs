@@ -54,7 +54,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) interval_ns: u64,
 }
 
-/// The counts of a thread for one interval, which `interval` identifies.
+/// A thread's counts for one interval, which `interval` identifies.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) interval: u64,

@@ -1,4 +1,5 @@
-//! Tests the generator's results with servers of known behaviour: a fixed delay, a stall, refusals.
+//! Tests the generator's results with servers whose behaviour is known: a fixed delay, a stall,
+//! refusals.
 //!
 //! These tests sleep, because they measure time. A busy machine can only add latency, so lower
 //! limits are exact and upper limits are generous.

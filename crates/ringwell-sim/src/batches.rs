@@ -130,7 +130,7 @@ impl Batch {
         format!(r#"{{"requests":[{}]}}"#, rows.join(",")).into()
     }
 
-    /// Returns the digest with which owners identify the batch, if the batch is repeatable.
+    /// Returns the digest that identifies the batch to owners, if the batch is repeatable.
     pub(crate) fn digest(&self, body: &[u8]) -> Option<[u8; 16]> {
         let key = format!("key-{}", self.key?);
         let digest = match self.rows.first().filter(|_| self.is_single) {

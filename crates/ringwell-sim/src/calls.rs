@@ -71,8 +71,9 @@ impl World {
         self.rung.push(Rung { which, wanted, at, has_gaps });
     }
 
-    /// Returns the node that receives a call to a number of node `home`: usually that node, whose
-    /// clock is right, or with [`Kind::CallElsewhere`] another node, whose clock may be wrong.
+    /// Returns the node that receives a call to a number of node `home`. This is usually `home`,
+    /// whose clock is right. With [`Kind::CallElsewhere`], it is another node, whose clock may be
+    /// wrong.
     fn receiver(&mut self, home: usize) -> usize {
         let is_elsewhere = self.faults.strikes(Kind::CallElsewhere);
         let serves = |node: &usize| {
@@ -97,7 +98,7 @@ impl World {
                 let model = self.shared.model.borrow();
                 let later = model.grants_after(&wanted);
                 wanted.is_newest &= later.is_empty();
-                // A node that asks another node for its past corrects all times by the present
+                // A node that requests another node's history corrects all times by the present
                 // difference between the two clocks.
                 let is_right = |home| wanted.next_us.is_none() || self.was_right(home, self.now());
                 later.iter().all(|it| {

@@ -23,8 +23,8 @@ use crate::pace::{MS, SECOND};
 use crate::random::mix;
 use crate::world::World;
 
-/// The maximum delay of an answer beyond its deadline, apart from delays of the thread that
-/// answers. An answer that contains a number must meet this limit even if the thread was delayed.
+/// The maximum delay of an answer beyond its deadline, not counting delays of the answering thread.
+/// An answer that contains a number must meet this limit even if the thread was delayed.
 const LATE_MAX_US: u64 = 5 * MS;
 /// The time after which the numbers of a disconnected client must be free.
 pub(crate) const UNSEEN_US: u64 = 200 * MS;
@@ -32,7 +32,7 @@ const ROWS_MAX: u64 = 8;
 /// The number of idempotency keys that clients use for more than one batch.
 const KEYS_SHARED: u64 = 3;
 impl World {
-    /// Sends the batch of the next client.
+    /// Sends the next client's batch.
     pub(crate) fn next_batch(&mut self) {
         let gap = self.clients.random.between(1, 2 * self.clients.gap_us);
         let gap = self.pace.until_batch_us(self.now(), gap);

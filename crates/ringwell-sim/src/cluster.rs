@@ -120,7 +120,7 @@ impl Cluster {
         made.unwrap_or_else(|faults| unreachable!("clashing pools: {faults:?}"))
     }
 
-    /// Returns a node's membership in the cluster of this map.
+    /// Returns a node's membership in this map's cluster.
     pub(crate) fn membership(&self, map: &Map, node: usize) -> Membership {
         let listen = |port: usize| Listen::Tcp {
             host: "127.0.0.1".to_owned(),

@@ -46,7 +46,7 @@ impl World {
         self.queue.add(self.now() + later, Event::CopyBack(copied));
     }
 
-    /// Loses the journal of one shard of a node. The node's other journals remain.
+    /// Loses the journal of one of a node's shards. The node's other journals remain.
     pub(crate) fn lose_journal(&mut self) {
         let random = self.faults.stream(Kind::LostJournal);
         let (which, drawn, is_found) = (random.next(), random.next(), random.chance(500_000));
@@ -66,8 +66,8 @@ impl World {
         }
     }
 
-    /// Copies the journal of one shard of a node, as an operator would, and restores the copy some
-    /// time later. Sometimes the original is brought back after that.
+    /// Copies the journal of one of a node's shards, as an operator would, and restores the copy
+    /// some time later. Sometimes the original is brought back after that.
     pub(crate) fn copy_journal(&mut self) {
         let random = self.faults.stream(Kind::CopiedJournal);
         let (which, drawn, is_found) = (random.next(), random.next(), random.chance(700_000));
@@ -172,8 +172,9 @@ impl World {
         let is_same = self.journal_written(node, shard) == lost.written;
         self.nodes[node].older =
             if is_same && !is_restored(&self.nodes[node].files, Path::new(DATA)) {
-                // The node did not serve while this journal was missing, so the journal lacks no
-                // answered allocation. However, a copy may have been restored in the meantime.
+                // The node did not serve while this journal was missing, so the journal contains
+                // every answered allocation. However, a copy may have been restored in the
+                // meantime.
                 let since = self.nodes[node].older.filter(|older| !older.is_marked);
                 since.or(before)
             } else {
@@ -213,7 +214,7 @@ impl World {
         self.stop(node, false);
         let mark = if is_marked { restored_mark() } else { None };
         self.nodes[node].files.disk().put_back(&copied.files, mark);
-        // The replaced data may itself be an older copy, with which the node has not served yet.
+        // The replaced data may itself be an older copy that the node has not served from yet.
         // Allocations that are missing from the replaced data may be missing from the new copy too.
         let before = self.nodes[node].older.map_or(u64::MAX, |older| older.since_us);
         let since_us = before.min(copied.at);
@@ -231,7 +232,7 @@ impl World {
     fn kept_since(&self, copied: &Copied) -> Option<BTreeSet<u16>> {
         let node = copied.node;
         if self.nodes[node].before_moves.is_some() {
-            // The node's current data is a copy with which it has not served yet.
+            // The node's current data is a copy that it has not served from yet.
             return None;
         }
         let (now, leaving) = self.owners_served(node)?;
@@ -256,8 +257,8 @@ impl World {
         (serve && is_quiet && !has_gained).then_some(own)
     }
 
-    /// Finds the other nodes that have recorded, for this shard of `node`, a data directory other
-    /// than the present one or a journal that ends after `next_n`.
+    /// Finds the other nodes whose records for this shard of `node` contain a different data
+    /// directory or a journal that ends after `next_n`.
     pub(crate) fn known_by(&self, node: usize, shard: u16, next_n: u64) -> Known {
         let data = Path::new(DATA);
         let own = Identity::read(&self.nodes[node].files, data).ok().flatten();

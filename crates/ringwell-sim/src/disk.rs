@@ -1,4 +1,4 @@
-//! The disk of one machine and its page cache, as a list of files with names.
+//! The disk of one machine and its page cache, as a list of named files.
 //!
 //! Bytes are in the cache as soon as they are written, and on the disk after a flush. After a power
 //! cut, the disk contains an arbitrary subset of the unflushed blocks. If only the process is
@@ -199,7 +199,7 @@ impl Disk {
         self.names.contains_key(&name)
     }
 
-    /// Returns the numbers of a shard's files of one sort, in ascending order.
+    /// Returns the numbers of a shard's files of the given sort, in ascending order.
     pub(crate) fn list(&self, shard: u16, sort: Sort) -> Vec<u64> {
         let of = |name: &&Name| name.shard == shard && name.sort == sort;
         self.names.keys().filter(of).map(|name| name.number).collect()

@@ -1,4 +1,4 @@
-//! Events, their times and their order. The polls of tasks are not events.
+//! Events, their times and their order. Task polls are not events.
 
 use std::collections::BTreeMap;
 

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 
 use crate::random::Random;
 
-/// Gives the variants of an enum names in the output of a run and on the command line.
+/// Defines names for an enum's variants, for a run's output and the command line.
 macro_rules! named {
     ($Named:ident $($variant:ident $name:literal)*) => {
         impl $Named {
             /// All variants, in the order of their declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The name in the output of a run and on the command line.
+            /// The name in a run's output and on the command line.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
@@ -68,9 +68,9 @@ macro_rules! kinds {
 }
 
 // Each line contains the class, the percentage of runs in which the kind is enabled, and the range
-// of its rate per million opportunities. For faults of machines, an opportunity is a second of the
-// run. For other kinds, it is a start, a call to the disk, a frame of a link, or a client's batch,
-// row or answer. Torn and dropped blocks are only counted, because they result from power cuts.
+// of its rate per million opportunities. For machine faults, an opportunity is a second of the run.
+// For other kinds, it is a start, a call to the disk, a frame of a link, or a client's batch, row
+// or answer. Torn and dropped blocks are only counted, because they result from power cuts.
 kinds! {
     Kill "kill" Fault 60 5_000 100_000;
     Power "power" Fault 50 5_000 100_000;
@@ -207,7 +207,7 @@ impl Faults {
         self.struck[kind as usize] += 1;
     }
 
-    /// Returns the random stream from which the details of this kind are drawn.
+    /// Returns the random stream for the details of this kind.
     pub(crate) fn stream(&mut self, kind: Kind) -> &mut Random {
         &mut self.streams[kind as usize]
     }

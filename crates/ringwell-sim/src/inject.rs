@@ -460,14 +460,14 @@ impl World {
         found: Result<Past, String>,
     ) -> Judged {
         let node = self.cluster.home(wanted.shard);
-        // The visitor's node is not needed to know that there was a visitor.
+        // Even if the visitor's node is down, a look-up must not report that there was no visitor.
         let is_unknown = found.as_ref().is_ok_and(|it| it.held.is_none() && it.missing.is_some());
         if self.nodes[node].running.is_none() && (is_unknown || found.is_err()) {
             return Ok(());
         }
         let has_gaps = self.has_gaps();
         // With the durability `memory`, records are lost when their process ends, but other nodes
-        // may still know of the allocations.
+        // may still have records of the allocations.
         let is_memory = self.durability == Durability::Memory;
         let is_to_blame = {
             let disk = self.nodes[node].files.disk();
@@ -529,7 +529,7 @@ impl World {
         Err(Violation { rule: "attribution", text, number, shard })
     }
 
-    /// Whether the node that has lost the allocation knows the period in which it lost some.
+    /// Whether the node that has lost the allocation has recorded the period in which it lost some.
     fn is_known_lost(&self, wanted: &Wanted) -> bool {
         let running = self.nodes[self.cluster.home(wanted.shard)].running.as_ref();
         let wall = Millis((ORIGIN_US + wanted.true_us) / 1000);
@@ -539,13 +539,13 @@ impl World {
         })
     }
 
-    /// Whether any node knows of a period in which answered allocations may be missing.
+    /// Whether any node has recorded a period in which answered allocations may be missing.
     pub(crate) fn has_gaps(&self) -> bool {
         let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
         { running }.any(|it| it.node.gaps() != Gaps::default())
     }
 
-    /// Whether another shard may know a newer allocation of the number than the shard that has the
+    /// Whether another shard may have a newer allocation of the number than the shard that has the
     /// number in rotation.
     fn is_doubted(&self, wanted: &Wanted) -> bool {
         let Some(number) = PromoNumber::from_code(wanted.number) else { return false };

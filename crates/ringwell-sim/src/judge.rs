@@ -41,8 +41,9 @@ impl World {
     /// Reports a node that begins to serve.
     pub(crate) fn judge_serving(&mut self, node: usize) -> Judged {
         let Some(running) = self.nodes[node].running.as_ref() else { return Ok(()) };
-        // A node without files cannot tell its first start, when other nodes may not exist yet,
-        // from later ones. So it does not hold numbers of nodes that do not answer.
+        // A node without files cannot distinguish its first start from later ones. At a first
+        // start, other nodes may not exist yet, so the node does not hold numbers of nodes that do
+        // not answer.
         let has_waited = self.now() >= running.began_us + SILENT_US;
         let is_unasked = has_waited && self.durability == Durability::Memory;
         for (id, thread) in &running.threads {
@@ -75,7 +76,7 @@ impl World {
             let now = thread.shard.clock_now();
             let is_its =
                 |slot: &&Slot| slot.allocated_at.0 == at_ms && !slot.is_free(now + Millis(1));
-            // A shard answers another shard only after the group with the records of the answer is
+            // A shard answers another shard only after the group with the answer's records is
             // stored.
             let is_stored = thread.shard.commit.durable() >= engine.newest_group();
             if has_time && is_stored && slot.as_ref().is_some_and(is_its) {

@@ -135,8 +135,8 @@ pub(crate) struct Life {
     /// Whether a change of the list of pools is in progress. A pool that is added during the change
     /// comes from the list, so no earlier answers arrive with it.
     pub(crate) is_listing: Cell<bool>,
-    /// Counts the lists of pools that have reached the process. The second value is the newest
-    /// request of a shard that the newest list answers.
+    /// The number of lists of pools that have reached the process, and the newest shard request
+    /// that the newest list answers.
     pub(crate) newest_list: Cell<(u64, u64)>,
     /// For each node that could not be asked about journals at startup, one of its shards.
     pub(crate) away: RefCell<Vec<u16>>,
@@ -241,7 +241,7 @@ impl Platform for Sim {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static {
         // The work is done immediately but reported later, so the disk may change before the caller
-        // learns of the result.
+        // gets the result.
         let done = work();
         let known = self.disk();
         async move {

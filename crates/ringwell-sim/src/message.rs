@@ -26,10 +26,10 @@ impl Caller {
 
 pub(crate) type Replied = Result<Bytes, Trouble>;
 
-/// An effect of a process, which the world has to handle.
+/// A process's effect that the world has to handle.
 #[derive(Debug)]
 pub(crate) enum Sent {
-    /// A request to the node to which a shard belongs.
+    /// A request to a shard's node.
     Call { call: u64, from: usize, thread: u16, shard: u16, path: Path, body: Bytes },
     /// The answer to a request.
     Reply { call: u64, from: usize, replied: Replied },

@@ -64,7 +64,7 @@ impl World {
         Ok(())
     }
 
-    /// Sends a request to the node to which `shard` belongs.
+    /// Sends a request to the node of `shard`.
     pub(crate) fn send_call(
         &mut self,
         call: u64,

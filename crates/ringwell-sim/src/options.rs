@@ -9,7 +9,7 @@ use crate::fault::Kind;
 /// The options of a run. The same options always give exactly the same run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The seed from which everything random is drawn.
+    /// The seed for all random choices.
     pub seed: u64,
     /// The kinds of faults that happen as often as possible.
     pub on: Vec<Kind>,

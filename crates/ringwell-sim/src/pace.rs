@@ -131,7 +131,7 @@ impl Pace {
         self.random.between(FAULTS_US.0, FAULTS_US.1).min(self.quiet_until - now)
     }
 
-    /// Returns for how long a process stays down. This is `down_us` or, in some cases in a run of
+    /// Returns how long a process stays down. This is `down_us` or, in some cases in a run of
     /// hours, a random time up to `DOWN_US`. If the process would stay down past `end`, the time is
     /// at most 3 s.
     pub(crate) fn down_us(&mut self, now: u64, down_us: u64, end: u64) -> u64 {
@@ -139,12 +139,12 @@ impl Pace {
         if now + down_us < end { down_us } else { down_us.min(3 * SECOND) }
     }
 
-    /// Returns for how long the network is cut.
+    /// Returns how long the network is cut.
     pub(crate) fn cut_us(&mut self, cut_us: u64) -> u64 {
         self.rarely(cut_us, CUT_US)
     }
 
-    /// Returns for how long a client waits before it repeats a batch.
+    /// Returns how long a client waits before it repeats a batch.
     pub(crate) fn again_us(&mut self, again_us: u64) -> u64 {
         self.rarely(again_us, AGAIN_US)
     }

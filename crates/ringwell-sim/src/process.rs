@@ -221,7 +221,7 @@ impl Running {
 
     /// Drops all tasks. The tasks refer to shards, which refer to the executors that own the tasks.
     /// If the tasks were not dropped, the process would therefore stay in memory forever, with
-    /// everything to which it refers.
+    /// everything that it refers to.
     pub(crate) fn end(&self) {
         self.life.is_dead.set(true);
         for thread in self.threads.values() {

@@ -99,7 +99,7 @@ fn numbers_of(violation: &Violation) -> Vec<u64> {
 }
 
 impl Report {
-    /// Returns the report of the run in one line.
+    /// Returns the run's report in one line.
     #[must_use]
     pub fn line(&self, commit: &str) -> String {
         let Self { seed, length_us, rows, numbers, excused, hash, .. } = self;

@@ -21,8 +21,8 @@ impl World {
 
     /// Returns the owner of each pool, as the operator sees it. A shard is the owner if it is
     /// recorded as such on its own node's disk. If there is no such shard, the owner is the shard
-    /// to which the pool is in transit. If the pool is not in transit either, the newest cluster
-    /// file names its owner.
+    /// that the pool is moving to. If the pool is not moving either, the newest cluster file names
+    /// its owner.
     pub(crate) fn owners_now(&self) -> BTreeMap<u64, u16> {
         let mut found = self.cluster.newest().owners.clone();
         let known = |node: usize| (self.owners_at_start(node), self.nodes[node].files.served());

@@ -35,7 +35,7 @@ use crate::world::{Boot, Node as Machine, World};
 /// that many rows.
 const ANSWER_ROWS_MAX: usize = 100_000;
 
-/// The maximum delay after which pools that were missing at startup are added to a node.
+/// The maximum delay before pools that were missing at startup are added to a node.
 const LATE_US: u64 = 2 * SECOND;
 
 /// The length of a segment, and the length of the journal between two snapshots. Both are small, so
@@ -43,11 +43,11 @@ const LATE_US: u64 = 2 * SECOND;
 const SEGMENT_BYTES: u64 = 64 << 10;
 const SNAPSHOT_EVERY_BYTES: u64 = 12 << 10;
 
-/// The way in which a process ends.
+/// The way a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Kill,
-    /// The machine of the process loses power.
+    /// The process's machine loses power.
     Power,
     /// The process is killed because its disk has failed. The disk is then mounted again.
     Remount,
@@ -410,8 +410,8 @@ impl World {
         }
     }
 
-    /// Ends a process by killing it or by cutting the power of its machine. The process starts
-    /// again after a while.
+    /// Ends a process by killing it or by cutting its machine's power. The process starts again
+    /// after a while.
     pub(crate) fn stop(&mut self, node: usize, is_power: bool) {
         self.end_process(node, if is_power { End::Power } else { End::Kill });
     }

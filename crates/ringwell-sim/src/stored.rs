@@ -13,7 +13,7 @@ use ringwell_journal::{Clocks, Group};
 use crate::files::SimFiles;
 use crate::machine::Sim;
 
-/// The store of a shard.
+/// A shard's store.
 pub(crate) type Stored = Either<Filed, Memory>;
 
 /// Stores groups in files. A frame is written first and flushed some time later, so that the
@@ -25,7 +25,7 @@ pub(crate) struct Filed {
     frames: RefCell<Frames<SimFiles>>,
 }
 
-/// Converts the store with which a shard was opened to the store that the simulated process uses.
+/// Converts the store that a shard was opened with to the store that the simulated process uses.
 pub(crate) fn stored(sim: &Sim, store: Inline<SimFiles>) -> Stored {
     match store {
         Either::Left(files) => Either::Left(Filed::new(sim.clone(), files)),

@@ -89,7 +89,7 @@ pub(crate) struct World {
     /// The durability of all nodes.
     pub(crate) durability: Durability,
     pub(crate) chance: Random,
-    /// For each pair of nodes, the time until which no frame gets from the first node to the
+    /// For each pair of nodes, the time until which no frame from the first node reaches the
     /// second.
     pub(crate) cuts: BTreeMap<(usize, usize), u64>,
     pub(crate) map_change: Option<usize>,
@@ -445,7 +445,7 @@ impl World {
         is_now || self.was_right(node, true_us)
     }
 
-    /// Whether the wall clock of a machine was right during the whole boot that includes `true_us`.
+    /// Whether a machine's wall clock was right during the whole boot that includes `true_us`.
     pub(crate) fn was_right(&self, node: usize, true_us: u64) -> bool {
         let boots = &self.nodes[node].boots;
         let after = boots.partition_point(|boot| boot.at <= true_us);

@@ -498,7 +498,7 @@ const PLACEHOLDER: ringwell_core::PromoNumber =
         None => panic!("the placeholder is not a valid number"),
     };
 
-/// Returns the name by which the audit log identifies a pool.
+/// Returns a pool's name in the audit log.
 pub(crate) fn object(id: PoolId) -> String {
     format!("ring_pool {id}")
 }

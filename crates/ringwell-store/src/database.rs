@@ -24,7 +24,7 @@ use crate::kind::Kind;
 use crate::schema::{self, Schema};
 use crate::{Repeated, StoreError};
 
-/// The maximum time for which a change waits for another change to end.
+/// The maximum time that a change waits for another change to end.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The maximum count of connections. Each change that waits for a long change occupies one, and
 /// readers need some too.

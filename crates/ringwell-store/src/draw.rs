@@ -104,8 +104,8 @@ impl Change {
         Ok(drawn.ranges)
     }
 
-    /// Draws the lowest free numbers with the pool's country code, at most `count`. Only numbers with
-    /// country code 1 are bought.
+    /// Draws the lowest free numbers with the pool's country code, at most `count`. Only numbers
+    /// with country code 1 are bought.
     async fn draw_of_country(
         &mut self,
         pool: &Pool,
@@ -131,7 +131,8 @@ impl Change {
     }
 
     /// Returns the country code of the pool's lowest number. A pool without numbers has the country
-    /// code of its overflow number, or 1 without one. Returns `None` if the country code is unknown.
+    /// code of its overflow number, or 1 if it has no overflow number. Returns `None` if the
+    /// country code is unknown.
     async fn country(&mut self, pool: &Pool) -> Result<Option<u16>, StoreError> {
         let runs = numbers::of_pool(&mut self.tx, pool.id).await?;
         let lowest = runs.iter().map(|run| run.first).min();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
-/// The bytes with which every database begins.
+/// The bytes at the beginning of every database.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// The text in the lock file of a database that has been used.
 const USED: &str = "A server has used this database.\n";

@@ -1,6 +1,6 @@
 //! Lets busy pools grow, and returns unused numbers to the inventory.
 //!
-//! Determines by how many numbers a pool grows in one step. Only the shards record which pools are
+//! Determines how many numbers a pool gains in one step. Only the shards record which pools are
 //! busy and which numbers are unused, so both are passed in as arguments. The time is an argument
 //! too. Each kind of automatic change has its own author in the audit log. With `dry_run`, the
 //! changes are not applied.

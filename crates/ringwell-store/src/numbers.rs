@@ -406,7 +406,7 @@ async fn delete(db: &mut AnyConnection, first: PromoNumber) -> Result<(), StoreE
 }
 
 /// Reinserts a part of a row that [`cut`] has split. The part is outside the range passed to
-/// [`cut`]. This part differs from the adjacent rows, so it is merged with none of them.
+/// [`cut`]. This part differs from the adjacent rows, so it is not merged with them.
 async fn put_back(db: &mut AnyConnection, run: Run) -> Result<(), StoreError> {
     run.insert(db).await
 }

@@ -1,4 +1,4 @@
-//! The purchases of a change, and calls to the provider of numbers.
+//! A change's purchases, and calls to the provider of numbers.
 
 use std::sync::Arc;
 

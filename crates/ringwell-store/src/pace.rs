@@ -1,9 +1,9 @@
 //! Does long work in short pieces, with pauses between them.
 //!
-//! Without pauses, the import of 10,000 pools kept the directory's thread and the database's thread
+//! Without pauses, the import of 10,000 pools kept the directory thread and the database thread
 //! busy for several seconds. The two woke each other about 200,000 times a second. On a core that
-//! they shared with a shard, the kernel thread that completes disk writes waited for the core for a
-//! total of 2.5 seconds. As a result, the shard's answers were delayed by up to a second. Source:
+//! they shared with a shard, the kernel thread that completes disk writes waited a total of 2.5
+//! seconds for the core. As a result, the shard's answers were delayed by up to a second. Source:
 //! docs/decisions/015-management-rests.md.
 
 use std::time::{Duration, Instant};

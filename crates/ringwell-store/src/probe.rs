@@ -100,8 +100,8 @@ pub async fn probe_sqlite(path: &Path) -> Result<bool, FileFault> {
     }
 }
 
-/// Returns the mode in which SQLite reads the file at `path` without creating files beside it;
-/// `None` if there is none.
+/// Returns a mode that lets SQLite read the file at `path` without creating files beside it; `None`
+/// if there is no such mode.
 fn mode_of(path: &Path) -> Option<&'static str> {
     let [wal, shm] = side_files(path).map(|side| side.exists());
     match (wal, shm) {

@@ -41,7 +41,7 @@ pub struct ProviderError(pub String);
 /// A seller of numbers. The methods may block for a few seconds. They do not run on threads that
 /// hand out numbers, but other changes to the directory wait for them.
 pub trait Provider: fmt::Debug + Send + Sync {
-    /// Returns at most `limit` offers of numbers in the range `numbers`, the cheapest first.
+    /// Returns at most `limit` offers of numbers in the range `numbers`, cheapest first.
     ///
     /// # Errors
     /// If the provider cannot be reached.

@@ -135,7 +135,7 @@ impl Change {
 }
 
 impl Store {
-    /// Returns at most `limit` offers of numbers in the range `numbers`, the cheapest first.
+    /// Returns at most `limit` offers of numbers in the range `numbers`, cheapest first.
     ///
     /// # Errors
     /// [`Refusal::NoProvider`] or [`StoreError::Provider`].

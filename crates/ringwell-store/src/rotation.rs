@@ -5,7 +5,7 @@
 //! new version of the directory. Once every node has confirmed that version, no further visitor
 //! gets the number. After the longest lockout of its pool, plus a margin for the nodes' clocks, no
 //! visitor holds it any more. The number waits until then. [`Change::move_due`] then moves the
-//! number to the pool to which it is promised.
+//! number to the pool that it is promised to.
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use serde_json::json;
@@ -25,7 +25,7 @@ pub struct Placed {
     pub waiting: u64,
 }
 
-/// The place to which numbers go when they leave a rotation.
+/// The destination of numbers that leave a rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
     /// To the inventory, from which pools can draw them.
@@ -158,8 +158,8 @@ impl Change {
         Ok(count)
     }
 
-    /// Lets only `network` use numbers of the inventory from now on, or all networks if it is `None`.
-    /// Returns the count of numbers.
+    /// Lets only `network` use numbers of the inventory from now on, or all networks if it is
+    /// `None`. Returns the count of numbers.
     ///
     /// # Errors
     /// [`Refusal::UnknownNumber`], or [`Refusal::NumberTaken`] for a number that is not in the
@@ -234,7 +234,7 @@ impl Change {
     }
 
     /// If the author may only access one network, refuses numbers that are neither in a pool of
-    /// this network nor for this network only, as if they were unknown.
+    /// this network nor reserved for this network, as if they were unknown.
     async fn check_own(&mut self, run: &Run) -> Result<(), StoreError> {
         let Some(only) = self.only.clone().filter(|only| run.network.as_ref() != Some(only)) else {
             return Ok(());
@@ -359,7 +359,7 @@ impl Change {
         Ok(true)
     }
 
-    /// Moves waiting numbers to the pools to which they are promised, once no visitor can hold the
+    /// Moves waiting numbers to the pools that they are promised to, once no visitor can hold the
     /// numbers any more. Returns the count of moved numbers.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Converts the integers and strings of the database to the types of the program, and back.
+//! Converts the database's integers and strings to the program's types, and back.
 //!
 //! Invariant: all data is checked when it is read. A row that breaks a rule leads to
 //! [`StoreError::Damaged`].

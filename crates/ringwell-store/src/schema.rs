@@ -41,7 +41,7 @@ const STEPS: [Step; 6] = [
     Step { both: include_str!("schema/3.sql"), sqlite: "", postgres: "" },
     Step {
         both: include_str!("schema/4.sql"),
-        // `4.sql` replaces the table of numbers, which drops the constraint against overlaps. These
+        // `4.sql` replaces the numbers table, which drops the constraint against overlaps. These
         // scripts create the constraint again.
         sqlite: include_str!("schema/1.sqlite.sql"),
         postgres: include_str!("schema/1.postgres.sql"),
@@ -97,8 +97,8 @@ pub(crate) async fn upgrade(
     Ok(())
 }
 
-/// Returns the version in `table`, or `None` if the table is missing or empty. The name of the table
-/// comes from this program, never from outside.
+/// Returns the version in `table`, or `None` if the table is missing or empty. The name of the
+/// table comes from this program, never from outside.
 pub(crate) async fn found_version(
     table: &str,
     kind: Kind,

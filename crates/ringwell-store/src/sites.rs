@@ -15,8 +15,8 @@ use crate::site_rows::{COLUMNS, by_key, from_row};
 use crate::store::Store;
 use crate::{Refusal, StoreError};
 
-/// The maximum count of sites in a directory. The count is limited because each site has one
-/// metrics series for each possible outcome of a request.
+/// The maximum count of sites in a directory. The count is limited because each site has a metrics
+/// series for each possible outcome of a request.
 const SITES_MAX: i64 = 1000;
 
 impl Change {

@@ -1,4 +1,4 @@
-//! The directory in a database: its contents, and the confirmations of nodes.
+//! The directory in a database: its contents, and the nodes' confirmations.
 //!
 //! Owns the transactions: everything that one transaction reads is consistent. Changes to the
 //! directory are in `change.rs`.
@@ -89,7 +89,7 @@ pub struct Numbers {
     pub range: NumberRange,
     /// Their state.
     pub state: NumberState,
-    /// The pool that has the numbers, or to which they are promised.
+    /// The pool that has the numbers or is promised them.
     pub pool: Option<PoolId>,
     /// The next state of the numbers, if they wait for a lockout to end.
     pub goal: Option<Goal>,
@@ -266,7 +266,7 @@ impl Store {
         Ok(())
     }
 
-    /// Moves waiting numbers to the pools to which they are promised, once no visitor can hold the
+    /// Moves waiting numbers to the pools that they are promised to, once no visitor can hold the
     /// numbers any more. Returns the new version, if anything was changed.
     ///
     /// # Errors

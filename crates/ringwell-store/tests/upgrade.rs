@@ -55,7 +55,7 @@ async fn a_database_of_schema_5_opens_and_works(rig: Rig) {
     store.confirm("n2", 9, NOW).await.unwrap();
     assert_eq!(store.journal("n2").await.unwrap().as_deref(), Some("another"));
     assert_eq!(store.journal("n1").await.unwrap().as_deref(), Some(name));
-    // If an earlier version of the program removed a pool, the pool's network is unknown.
+    // If an earlier version removed a pool, the pool's network is unknown.
     assert!(!takes_id_2(&store, Some("7")).await);
     assert!(takes_id_2(&store, None).await);
 }

@@ -33,7 +33,7 @@ const RUNS: [(&str, u32, u32, &str); 7] = [
     ("disk", 3, ROWS, "go"),
 ];
 
-/// Builds the programs of a benchmark. `ringwell` is built with the named profile, or is the guided
+/// Builds a benchmark's programs. `ringwell` is built with the named profile, or is the guided
 /// build if the name is [`GUIDED`].
 ///
 /// # Errors
@@ -45,7 +45,7 @@ pub(super) fn programs(profile: &str, smoke: bool) -> anyhow::Result<Programs> {
     Programs::beside(program(None)?, PROFILE, smoke)
 }
 
-/// Builds `ringwell` for a target, guided by the counts of the counting program.
+/// Builds `ringwell` for a target, guided by the counting program's counts.
 ///
 /// The counts come from a build for this machine's target, and are collected again only after the
 /// sources have changed.

@@ -1,4 +1,4 @@
-//! Measures the cost of many idle kept-alive connections: the memory that each takes, and the delay
+//! Measures the cost of many idle keep-alive connections: the memory that each takes, and the delay
 //! that they cause on other connections.
 
 use std::io::{BufRead as _, BufReader};
@@ -28,7 +28,7 @@ struct IdleReport {
 }
 
 /// Two servers, of which only one has idle connections. They are measured alternately, because the
-/// p99 of the same server may vary by half from one minute to the next.
+/// same server's p99 may vary by half from one minute to the next.
 struct Pair {
     without: Server,
     with: Server,
@@ -56,16 +56,14 @@ const SETTLING: Duration = Duration::from_secs(3);
 /// Runs the benchmark.
 pub(super) fn idle(plan: &BenchInputs) -> anyhow::Result<Findings> {
     let connections = if plan.smoke { 500 } else { 10_000 };
+    println!("\nidle: {connections} keep-alive connections, each used once with {ROWS} rows;");
     println!(
-        "\nidle: {connections} kept-alive connections, each used once with {ROWS} rows; beside"
-    );
-    println!(
-        "them {RATE} batches/s in an open loop, in turns with a server that has none; medians"
+        "{RATE} batches/s in an open loop, alternating with a server that has no idle connections; medians"
     );
     println!("of {} rounds", plan.rounds);
     let cores = &plan.machine.server_cores;
-    // With durability `memory`, memory that the journal takes would count as memory of the
-    // connections. With durability `disk`, the wait for the disk would hide everything else.
+    // With durability `memory`, memory that the journal takes would count as connection memory.
+    // With durability `disk`, the wait for the disk would hide everything else.
     let demo = |name| Server::demo(&plan.programs, cores, &Demo::usual(name, "os"), false);
     let ringwells = [demo("idle-without")?, demo("idle-with")?];
     let pools = ringwells[0].pools().context("the server has no pools")?;
@@ -113,7 +111,7 @@ impl Pair {
         connections: u32,
     ) -> anyhow::Result<Self> {
         // Sends load once to warm up. Otherwise, memory that any load needs would count as memory
-        // of the idle connections.
+        // for the idle connections.
         for server in [&without, &with] {
             open_loop(plan, server, pools, RATE, 1)?;
         }

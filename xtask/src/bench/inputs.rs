@@ -1,11 +1,11 @@
-//! The inputs of benchmarks, and their results.
+//! The benchmarks' inputs and results.
 
 use serde_json::Value;
 
 use super::machine::Machine;
 use super::server::Programs;
 
-/// The inputs of every benchmark.
+/// The inputs to every benchmark.
 pub(super) struct BenchInputs {
     pub(super) programs: Programs,
     pub(super) machine: Machine,
@@ -14,7 +14,7 @@ pub(super) struct BenchInputs {
     pub(super) smoke: bool,
 }
 
-/// The results of a benchmark that are not only printed.
+/// The results of a benchmark, beyond what it prints.
 pub(super) struct Findings {
     pub(super) raw: Value,
     /// Descriptions of wrong answers; empty if there were none.

@@ -18,7 +18,7 @@ const PROBE_BYTES: [u32; 2] = [4_096, 40_960];
 pub(super) fn latency(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\nlatency: open loop, {RATE} batches/s of {ROWS} rows over 200 pools of 500,");
     println!(
-        "32 connections, one shard; from the intended time; medians of {} rounds",
+        "32 connections, one shard; measured from the intended time; medians of {} rounds",
         plan.rounds
     );
     let cores = &plan.machine.server_cores;

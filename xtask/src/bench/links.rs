@@ -19,7 +19,7 @@ struct Variant {
     name: &'static str,
     nodes: Vec<Server>,
     samples: Vec<OpenLoop>,
-    /// CPU time per batch of all processes together, in microseconds.
+    /// CPU time per batch, summed over all processes, in microseconds.
     cpu_us: Vec<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! The senders of load: wrk in a closed loop together with a witness, and
+//! Sends load: with wrk in a closed loop together with a witness, or with
 //! `ringwell-bench openloop`.
 
 use std::path::Path;
@@ -92,9 +92,9 @@ impl OpenLoop {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ClosedLoop {
     pub(super) requests_per_second: f64,
-    /// User and system time of the server, divided by the count of requests that it answered.
+    /// The server's user and system time, divided by the count of requests that it answered.
     pub(super) cpu_us_per_request: f64,
-    /// The share of the time for which the server kept its core busy.
+    /// The share of the time that the server kept its core busy.
     pub(super) busy: f64,
     wrk: Wrk,
     witness: OpenLoop,
@@ -122,7 +122,7 @@ impl ClosedLoop {
     }
 }
 
-/// Sends over `connections` as fast as answers arrive.
+/// Sends batches over `connections` as fast as answers arrive.
 ///
 /// wrk does not examine answers, because that would lower its rate by a sixth. Instead, a witness
 /// on the same core sends 50 batches a second and examines each of its rows.
@@ -155,7 +155,7 @@ pub(super) fn closed_loop(
     })
 }
 
-/// Sends over `connections` as fast as answers arrive, without examining the answers.
+/// Sends batches over `connections` as fast as answers arrive, without examining the answers.
 ///
 /// # Errors
 /// If wrk fails or prints unexpected output.
@@ -169,7 +169,7 @@ pub(super) fn wrk(
     wrk_in_style(machine, server, pools, [connections, seconds, ROWS], "compact")
 }
 
-/// Like [`wrk`], but for batches of another size, in another style of JSON; `bulk.lua` lists the
+/// Like [`wrk`], but with another batch size and another style of JSON; `bulk.lua` lists the
 /// styles.
 ///
 /// # Errors
@@ -191,7 +191,7 @@ pub(super) fn wrk_in_style(
     Ok(serde_json::from_str(line.context("wrk printed no RESULT line")?)?)
 }
 
-/// Sends `rate` batches a second, independently of when answers arrive.
+/// Sends `rate` batches a second, regardless of when answers arrive.
 ///
 /// # Errors
 /// If the sender fails or prints unexpected output.
@@ -223,7 +223,7 @@ fn send(command: &mut Command, rate: u32, seconds: u32) -> anyhow::Result<OpenLo
     serde_json::from_str(&output(command)?).context("unexpected output of openloop")
 }
 
-/// The command of the open loop, without the rate and the duration.
+/// The command for the open loop, without the rate and the duration.
 fn open_loop_command(plan: &BenchInputs, server: &Server, pools: &Path, rows: &str) -> Command {
     let mut command = pinned(&plan.machine.load_cores, &plan.programs.bench);
     command.args(["openloop", "--json", "--target", &server.address.to_string(), "--pools"]);

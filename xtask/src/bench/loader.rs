@@ -101,7 +101,9 @@ struct Pair {
 /// of `ringwell load` can saturate one core of the server, and whether both senders report the same
 /// latency.
 pub(super) fn loader(plan: &BenchInputs) -> anyhow::Result<Findings> {
-    println!("\nloader: `ringwell load` beside wrk, {CONNECTIONS} connections in a closed loop,");
+    println!(
+        "\nloader: `ringwell load` compared with wrk, {CONNECTIONS} connections in a closed loop,"
+    );
     println!("{ROWS} rows a batch over 200 pools of 500, memory only, one shard");
     let cores = &plan.machine.server_cores;
     let ceiling = Server::ceiling(&plan.programs, cores)?;
@@ -192,7 +194,7 @@ fn print(pairs: &[Pair]) {
     for pair in pairs {
         let [wrk, ours] = pair.medians();
         println!(
-            "{}: load has {:.2} of wrk's rate and {:.2} of its p50; it looks into every row",
+            "{}: load has {:.2} of wrk's rate and {:.2} of its p50; it examines every row",
             pair.server,
             ours[0] / wrk[0],
             ours[2] / wrk[2]

@@ -1,4 +1,4 @@
-//! Measures allocation by batches of many sizes while the server does all its other work: it
+//! Measures allocation for batches of many sizes while the server does all its other work: it
 //! imports ten thousand lines, resizes every pool, takes snapshots, and drops history.
 
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ const RATE: u32 = 1_000;
 const TOKEN_SHA256: &str = "0e89820860c342f2c7ec694d144023b10301c2accdd078cb5167a06d0c3d5bcc";
 const TOKEN: &str = "benchmark";
 
-/// Settings with which snapshots are taken and old history is dropped every few seconds instead of
+/// Settings that make the server take snapshots and drop old history every few seconds instead of
 /// every few minutes.
 const SMALL_JOURNAL: &str = "[journal]\nsegment_bytes = \"8MiB\"\n\
     snapshot_every_bytes = \"16MiB\"\nhistory_bytes = \"32MiB\"\n";
@@ -41,12 +41,12 @@ struct Sample {
 pub(super) fn manage(plan: &BenchInputs) -> anyhow::Result<Findings> {
     let lines: u32 = if plan.smoke { 200 } else { 10_000 };
     println!(
-        "\nmanage: open loop, {RATE} batches/s of 1 to 500 rows, {ROWS} in the mean, over 200 pools of 500,"
+        "\nmanage: open loop, {RATE} batches/s of 1 to 500 rows, {ROWS} on average, over 200 pools of 500,"
     );
     println!(
-        "on disk, one shard; a second server takes a snapshot for each 16 MiB of its journal and"
+        "on disk, one shard; a second server takes a snapshot after each 16 MiB of its journal,"
     );
-    println!("keeps 32 MiB, and imports {lines} lines into SQLite, then every pool is resized;");
+    println!("keeps 32 MiB, imports {lines} lines into SQLite, and then resizes every pool;");
     println!("medians of {} rounds", plan.rounds);
     let calm = Stage::new(plan, "calm", "")?;
     let busy = Stage::new(plan, "busy", SMALL_JOURNAL)?;
@@ -96,7 +96,7 @@ fn print(samples: &[Sample]) {
     let (quiet, quiet_row) = row("quiet", |sample| &sample.quiet);
     let (managed, managed_row) = row("managed", |sample| &sample.managed);
     table::print(["us", "p50", "p99", "p99.9"], &[quiet_row, managed_row]);
-    println!("p99 with all of it: {:.2} of quiet", managed / quiet);
+    println!("p99 of the second server relative to the first: {:.2}", managed / quiet);
     println!(
         "import {:.2} s, resize of every pool {:.2} s",
         median(samples.iter().map(|sample| sample.import_seconds)),

@@ -48,11 +48,12 @@ pub(crate) struct Args {
     /// Rounds; variants alternate within each.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// About a second of each, at a small size: shows that it still works, but measures nothing.
+    /// Run each benchmark for about a second at a small size: shows that it still works, but
+    /// measures nothing.
     #[arg(long)]
     smoke: bool,
     /// Cargo profile of both servers and senders, or `guided` for the program as `cargo xtask dist`
-    /// builds it beside senders of `dist` [default: dist; dev with --smoke].
+    /// builds it, with senders of the profile `dist` [default: dist; dev with --smoke].
     #[arg(long)]
     profile: Option<String>,
     /// Write the raw figures to bench/results/.

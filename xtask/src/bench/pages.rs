@@ -1,5 +1,5 @@
 //! Measures the cost of a web page's visitor, compared with one row of a batch. Alternates between
-//! `POST /site/v1/numbers` and a bulk request with one row for a new visitor, on one kept-alive
+//! `POST /site/v1/numbers` and a bulk request with one row for a new visitor, on one keep-alive
 //! connection each.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -34,7 +34,7 @@ struct Variant {
     /// The data that remains after a power cut.
     keeps: &'static str,
     kind: Kind,
-    /// The durability with which Ringwell runs for the comparison.
+    /// Ringwell's durability in the comparison.
     beside: &'static str,
     samples: Vec<Sample>,
 }
@@ -84,12 +84,12 @@ pub(super) fn peers(plan: &BenchInputs) -> anyhow::Result<Findings> {
             }
             if matches!(variant.kind, Kind::Ours(_)) {
                 let reasons = running.server.overflow_reasons();
-                println!("{what}, overflow, that of the proof included: {reasons}");
+                println!("{what}, overflow rows, including those of the proof: {reasons}");
             }
             variant.samples.push(sample);
         }
     }
-    println!("proved right before they were timed: all {}", variants.len());
+    println!("all {} variants were proved correct before they were timed", variants.len());
     print(&variants);
     Ok(Findings { raw: json!({"variants": raw(&variants), "skipped": skipped}), problems })
 }
@@ -110,8 +110,8 @@ fn variants() -> Vec<Variant> {
     ]
 }
 
-/// Writes the list of pools: the pools for the load and, if `proof` is set, then the pools for the
-/// proof.
+/// Writes the list of pools: the pools for the load, followed by the pools for the proof if `proof`
+/// is set.
 fn write_pools(path: &Path, proof: bool) -> anyhow::Result<PathBuf> {
     let columns = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers";
     let mut list = format!("{columns}\n");
@@ -216,7 +216,9 @@ fn print(variants: &[Variant]) {
         "p99 ms",
     ];
     table::print(headings, &rows.collect::<Vec<_>>());
-    println!("x: over ringwell that keeps nothing (the first five) or all (the others)");
+    println!(
+        "x: relative to ringwell that keeps nothing (the first five) or everything (the others)"
+    );
 }
 
 fn raw(variants: &[Variant]) -> Value {

@@ -17,7 +17,7 @@ use super::server::{Demo, Server};
 use super::table;
 use crate::shell::{is_installed, output, root};
 
-/// Programs of the gem that print `what: figure (published: figure)`.
+/// The gem's programs that print `what: figure (published: figure)`.
 const EXAMPLES: [&str; 3] = ["slow_proxy", "slow_backend", "counter"];
 /// The count of North American telephone numbers to hand out.
 const ALL_NUMBERS: f64 = 5.5e9;
@@ -35,14 +35,16 @@ type Line = [String; 3];
 
 /// Runs all experiments.
 pub(super) fn published(plan: &BenchInputs) -> anyhow::Result<Findings> {
-    println!("\npublished: experiments of the systems that Ringwell comes from, theirs and ours");
+    println!(
+        "\npublished: experiments by the authors of comparable systems, their results and ours"
+    );
     let mut lines = Vec::new();
     if is_installed("ruby") {
         for example in EXAMPLES {
             lines.extend(ruby(example)?);
         }
     } else {
-        println!("skipped: ruby is not installed, so its examples are omitted");
+        println!("skipped the gem's examples: ruby is not installed");
     }
     let (mut raw, mut problems) = (Vec::new(), Vec::new());
     let demo = Demo::usual("published", "disk");
@@ -61,20 +63,21 @@ pub(super) fn published(plan: &BenchInputs) -> anyhow::Result<Findings> {
     drop(server);
     let asked = backend::requests_a_second(plan, &pools)?;
     lines.push([
-        "a server that asks an application of 100 ms for each request's pool".to_owned(),
+        "a server that fetches each request's pool from an application that takes 100 ms"
+            .to_owned(),
         "9.34/s blocking, 220/s evented".to_owned(),
         format!("{asked:.0}/s"),
     ]);
     table::print(["what", "published", "here"], &lines);
     println!(
-        "Ruby: one process, without a Ringwell server; the others: one shard, every answer \
+        "Ruby: one process, without a Ringwell server. Others: one shard, every answer \
         on disk."
     );
     let lines: Vec<Value> = lines.iter().map(|line| json!(line)).collect();
     Ok(Findings { raw: json!({"lines": lines, "loads": raw}), problems })
 }
 
-/// The figures of an example of the gem.
+/// The figures of one of the gem's examples.
 fn ruby(example: &str) -> anyhow::Result<Vec<Line>> {
     let program = root().join(format!("ruby/ringwell/examples/{example}.rb"));
     let printed = output(Command::new("ruby").arg("-W:no-experimental").arg(program))?;

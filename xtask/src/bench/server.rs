@@ -187,7 +187,7 @@ impl Server {
     ) -> anyhow::Result<Vec<Self>> {
         let data = programs.work.join(if over_unix { "nodes-unix" } else { "nodes-tcp" });
         if data.exists() {
-            // Journals of an earlier run would make the nodes hold their pools.
+            // Journals from an earlier run would make the nodes hold their pools.
             std::fs::remove_dir_all(&data)?;
         }
         std::fs::create_dir_all(&data)?;
@@ -359,8 +359,8 @@ impl Drop for Server {
     }
 }
 
-/// The command that runs `program` on `cores`, with a limit of open files that is enough for the
-/// idle connections.
+/// The command that runs `program` on `cores`, with a limit on open files that is high enough for
+/// the idle connections.
 pub(super) fn pinned(cores: &str, program: &Path) -> Command {
     let mut command = Command::new("prlimit");
     let files = FILES_NEEDED.max(open_files_max());
@@ -369,7 +369,7 @@ pub(super) fn pinned(cores: &str, program: &Path) -> Command {
     command
 }
 
-/// The hard limit of open files of this process.
+/// This process's hard limit on open files.
 fn open_files_max() -> u32 {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find(|line| line.starts_with("Max open files"));

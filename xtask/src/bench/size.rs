@@ -15,9 +15,9 @@ use super::table::{self, median};
 /// The count of connections in the closed loop.
 const CONNECTIONS: u32 = 64;
 
-/// The time for which the server with many pools is warmed up, so that each memory page of its
-/// history has been written once. The kernel has to zero new pages, which costs as much as all
-/// other work of the server.
+/// The warm-up time of the server with many pools. It is long enough to write each memory page of
+/// its history once. The kernel has to zero new pages, which costs as much as all of the server's
+/// other work.
 const WARM_UP_SECONDS: u32 = 20;
 
 /// Runs the benchmark.
@@ -68,11 +68,14 @@ fn compare(plan: &BenchInputs, large: &Demo) -> anyhow::Result<(serde_json::Valu
     let rate = |samples: &[ClosedLoop]| median(samples.iter().map(|it| it.requests_per_second));
     let (few, many) = (&servers[0].2, &servers[1].2);
     println!(
-        "a request to many pools takes {:.2} of the CPU of one to few; req/s {:.2}",
+        "many pools relative to few: CPU per request {:.2}, req/s {:.2}",
         cpu(many) / cpu(few),
         rate(many) / rate(few)
     );
-    println!("of the CPU while memory was used for the first time: {:.2}", first[1] / cpu(few));
+    println!(
+        "CPU per request while memory was used for the first time, relative to few pools: {:.2}",
+        first[1] / cpu(few)
+    );
     let mut problems = Vec::new();
     for (demo, server, samples) in &servers {
         let reasons = server.overflow_reasons();
@@ -149,7 +152,7 @@ fn restarts(plan: &BenchInputs, demo: &Demo) -> anyhow::Result<(serde_json::Valu
     Ok((raw, problems))
 }
 
-/// Removes the data of this run now; otherwise the next run would have to remove it.
+/// Removes this run's data now; otherwise the next run would have to remove it.
 fn remove(data: &Path) {
     std::fs::remove_dir_all(data).ok();
 }

@@ -60,7 +60,7 @@ pub(super) fn durability(plan: &BenchInputs) -> anyhow::Result<Findings> {
     for group in variants.chunks(1 + servers.len()) {
         let [_, memory, os, disk] = group else { continue };
         println!(
-            "at {} connections: os {:.2} of memory, disk {:.2} of memory",
+            "at {} connections: os {:.2} and disk {:.2} of memory's rate",
             memory.connections,
             os.rate() / memory.rate(),
             disk.rate() / memory.rate()
@@ -73,10 +73,10 @@ pub(super) fn durability(plan: &BenchInputs) -> anyhow::Result<Findings> {
 /// CPU cost of scatter-gather.
 pub(super) fn shards(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!(
-        "\nshards: {ROWS} rows a batch over 200 pools of 500, memory only; of two shards a batch"
+        "\nshards: {ROWS} rows a batch over 200 pools of 500, memory only. With two shards, a"
     );
     println!(
-        "gathers half of its rows from the other one, of four three quarters from three others."
+        "batch gets half of its rows from the other shard; with four, three quarters from the others."
     );
     println!("All shards share the server's core.");
     let ceiling = Server::ceiling(&plan.programs, &plan.machine.server_cores)?;
@@ -92,7 +92,11 @@ pub(super) fn shards(plan: &BenchInputs) -> anyhow::Result<Findings> {
     let findings = measure(plan, &mut variants)?;
     if let [_, one, two, four] = variants.as_slice() {
         let of_one = |shards: &Variant<'_>| shards.cpu_us() / one.cpu_us();
-        println!("CPU a row: 2 shards {:.2}, 4 shards {:.2} of 1 shard", of_one(two), of_one(four));
+        println!(
+            "CPU per row relative to 1 shard: 2 shards {:.2}, 4 shards {:.2}",
+            of_one(two),
+            of_one(four)
+        );
     }
     Ok(findings)
 }

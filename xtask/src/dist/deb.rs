@@ -105,14 +105,13 @@ Section: net
 Priority: optional
 Homepage: https://github.com/ringwell/ringwell
 Description: server for ring pools of telephone numbers
- Hands out telephone numbers that no other visitor holds, remembers for whom,
- and says so when the number rings. Speaks the published RingPool API.
+ Hands out telephone numbers that no other visitor holds, and identifies the
+ visitor when the number is called. Speaks the published RingPool API.
 "
     )
 }
 
-/// The systemd unit in the repository, changed to the path at which the package installs the
-/// program.
+/// The repository's systemd unit, changed to the path where the package installs the program.
 fn unit() -> anyhow::Result<String> {
     let unit = read("deploy/ringwell.service")?.replace("/usr/local/bin/", "/usr/bin/");
     // The first lines of the file describe how to install it by hand.

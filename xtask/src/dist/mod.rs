@@ -1,6 +1,6 @@
-//! `cargo xtask dist`: builds the packages for users, for the architecture of this machine. These
-//! are a glibc tarball and a static musl tarball, a Debian package, a container's context,
-//! checksums, and a bill of materials.
+//! `cargo xtask dist`: builds the packages for users, for this machine's architecture. These are a
+//! glibc tarball and a static musl tarball, a Debian package, a container build context, checksums,
+//! and a bill of materials.
 //!
 //! Everything except the programs comes from files in the repository or is output of the program
 //! itself. Files in the archives have the time of the commit, so that the same commit produces the
@@ -27,8 +27,8 @@ const LINKED: &str = "ringwell-x86_64-linux-musl.tar.gz";
 /// Flags of `cargo xtask dist`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cargo profile of the programs, or `guided`: profile dist, built a second time guided by the
-    /// counts of a run under load. Needs wrk and `rustup component add llvm-tools`.
+    /// Cargo profile of the programs, or `guided`: profile dist, built a second time with the
+    /// counts from a run under load. Needs wrk and `rustup component add llvm-tools`.
     #[arg(long, default_value = GUIDED)]
     profile: String,
     /// Directory for the packages [default: target/dist-packages].

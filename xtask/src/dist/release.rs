@@ -117,7 +117,7 @@ impl Release {
     }
 }
 
-/// Reads a file of the repository.
+/// Reads a file from the repository.
 pub(super) fn read(path: &str) -> anyhow::Result<String> {
     fs::read_to_string(root().join(path)).with_context(|| path.to_owned())
 }

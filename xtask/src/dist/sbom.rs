@@ -54,7 +54,7 @@ fn bill(metadata: &Value) -> Option<Value> {
     }))
 }
 
-/// Dependencies of only tests and builds are excluded.
+/// Dependencies that only tests or builds need are excluded.
 fn is_linked(dependency: &Value) -> bool {
     let kinds = dependency["dep_kinds"].as_array();
     kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))

@@ -1,4 +1,4 @@
-//! Reads the lines of journals and of final states.
+//! Reads the lines of journals and final states.
 //!
 //! Owns the checks made while lines are read: the order of records, and their count in each frame.
 
@@ -54,8 +54,8 @@ pub(super) fn journal(
             epoch: need(line.epoch, "epoch")?,
         });
     } else {
-        // The only other kind of line in a journal's dump reports where the dump ends early because
-        // of damage.
+        // The only other kind of line in a journal's dump reports damage and where the dump
+        // therefore ends early.
         journal.damaged = true;
     }
     Ok(())

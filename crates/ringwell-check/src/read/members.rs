@@ -12,7 +12,7 @@ pub(super) fn need<T>(member: Option<T>, name: &str) -> Result<T, String> {
 }
 
 /// Converts a telephone number to an integer. Ten digits stay unchanged. For a number with a `+`,
-/// 10^15 is added to its digits, so the result differs from every number of ten digits.
+/// 10^15 is added to its digits, so the result differs from every ten-digit number.
 pub(super) fn digits(text: &str) -> Result<u64, String> {
     const INTERNATIONAL: u64 = 1_000_000_000_000_000;
     let read = |text: &str| {

@@ -1,4 +1,4 @@
-//! Rules that need only the lines of clients: doubles, wrong pools, answers, deadlines, look-ups.
+//! Rules that need only the clients' lines: doubles, wrong pools, answers, deadlines, look-ups.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Cases that need data from several parts of the numbers: repeated rows, pools that overflowed,
-//! and allocations and look-ups whose row got a number other than theirs, or none.
+//! and allocations and look-ups whose row got a different number or none.
 //!
 //! Collects these cases from all parts. A run without faults has almost no such cases, except for
 //! overflow rows.
@@ -35,7 +35,7 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// Adds an allocation that no row of its part got.
+    /// Adds an allocation whose number no row of its part got.
     pub(super) fn allocated(&mut self, rid: &str, allocation: &Allocation<'_>) {
         let Allocation { place, number, pool, at, released, .. } = *allocation;
         self.rids.insert(rid.into());

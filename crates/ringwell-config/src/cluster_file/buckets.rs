@@ -10,8 +10,8 @@ use crate::values::ValueError;
 /// The owner of each bucket; `None` for buckets that have not been listed yet.
 type Owners = [Option<u16>; BUCKETS as usize];
 
-/// Reads `[[buckets]]`. If the file has no such table, the buckets are divided equally among all
-/// shards. `shards` is the count of shards, or `None` if it is unknown.
+/// Reads `[[buckets]]`. Without such a table, the buckets are divided equally among all shards.
+/// `shards` is the count of shards, or `None` if it is unknown.
 pub(super) fn read(file: &mut Section<'_, '_>, shards: Option<usize>) -> Option<Placement> {
     let sections = file.sections("buckets");
     let shards = shards.and_then(|shards| u16::try_from(shards).ok());

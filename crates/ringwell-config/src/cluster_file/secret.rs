@@ -11,7 +11,7 @@ use crate::section::Section;
 use crate::toml_file::read_bytes;
 use crate::values::{ValueError, parse_path};
 
-/// The permission bits of users other than the owner and the group.
+/// The permission bits for users other than the owner and the group.
 const OTHERS: u32 = 0o007;
 
 /// Reads the secret from the cluster file at `path`, or from the file that it names. Also returns
@@ -50,7 +50,7 @@ pub(super) fn skip(file: &mut Section<'_, '_>) {
     let _ = file.take("secret_file", |_| Ok(()));
 }
 
-/// Reads the secret in a file. White space at the end of the file is not part of the secret.
+/// Reads the secret from a file. White space at the end of the file is not part of the secret.
 pub(crate) fn read_file(path: &Path) -> Result<Secret, ValueError> {
     let fault = |what: String| ValueError::new(format!("{}: {what}", path.display()));
     let bytes = read_bytes(path).map_err(|error| {

@@ -1,4 +1,4 @@
-//! The certificates of a cluster's links.
+//! The certificates for a cluster's links.
 
 use std::path::Path;
 

@@ -5,7 +5,7 @@ use crate::random::Random;
 
 macro_rules! faults {
     ($($(#[doc = $doc:literal])* $fault:ident $name:literal $odds:literal $low:literal $high:literal;)*) => {
-        /// The faults of machines, and of the servers of the log.
+        /// The faults of machines and of the log's servers.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum LogFault { $($(#[doc = $doc])* $fault,)* }
 
@@ -59,7 +59,7 @@ faults! {
     Shelf "shelf" 40 5_000 100_000;
     /// A part of a snapshot on the log's servers is damaged.
     Rot "rot" 30 10_000 100_000;
-    /// Another program publishes a message to the stream of the log.
+    /// Another program publishes a message to the log's stream.
     Foreign "foreign" 30 5_000 60_000;
     /// The stream of one shard is deleted with its snapshots, while another shard keeps its stream.
     LostStream "lost-stream" 15 2_000 10_000;
@@ -115,7 +115,7 @@ impl Strikes {
         strikes
     }
 
-    /// Returns the random stream from which the details of this fault are drawn.
+    /// Returns the random stream for the details of this fault.
     pub(super) fn stream(&mut self, fault: LogFault) -> &mut Random {
         &mut self.streams[fault as usize]
     }

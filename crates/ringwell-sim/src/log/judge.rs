@@ -12,8 +12,8 @@ use super::servers::{Incarnation, Servers};
 use crate::message::RowAnswer;
 use crate::model::{Judged, LENGTHENED_MS, Shown, Violation};
 
-/// The maximum by which shard time may gain on true time between two take-overs. Shard time
-/// approaches the wall clock at a rate of one part in 2,000.
+/// The most that shard time may gain on true time between two take-overs. Shard time approaches the
+/// wall clock at a rate of one part in 2,000.
 const SLEWED_MS: i64 = 150;
 
 /// A number that an owner has given to a row, regardless of whether the answer is ever sent.
@@ -59,7 +59,7 @@ pub(super) struct Begun {
     pub(super) held_until_ms: u64,
     /// Whether the process assumes that answered allocations are missing.
     pub(super) is_in_doubt: bool,
-    /// Whether the process can see that the servers have lost messages: from the files of its
+    /// Whether the process can detect that the servers have lost messages: from the files of its
     /// machine, from the snapshots, or from heartbeats that it received.
     pub(super) has_evidence: bool,
     /// Whether the servers have ever lost messages of this shard.
@@ -221,7 +221,7 @@ impl Judge {
 
     /// Whether the owner that granted `new` cannot know that another process handed the number out.
     /// This is the case if the servers have lost everything that the other process wrote, including
-    /// the message with which it took the shard over.
+    /// its take-over message.
     fn is_unaware(&self, new: &Grant, held: &SeenNumber) -> bool {
         let first_lost = self.unaware.get(&(new.process, new.shard));
         held.is_lost
@@ -330,8 +330,7 @@ impl Judge {
         self.lifetimes_ms.values().copied().max().unwrap_or(0)
     }
 
-    /// Returns by how much the difference between shard time and true time has varied over all
-    /// starts.
+    /// Returns how much the difference between shard time and true time has varied over all starts.
     pub(super) fn leapt_ms(&self) -> u64 {
         self.offset_range_ms.map_or(0, |(low, high)| high.abs_diff(low))
     }

@@ -8,7 +8,7 @@ use crate::model::Violation;
 /// The options of a run. The same options always give the same run.
 #[derive(Clone, Debug, Default)]
 pub struct LogOptions {
-    /// The seed from which everything random is drawn.
+    /// The seed for all random choices.
     pub seed: u64,
     /// The faults that happen at their highest rate.
     pub on: Vec<LogFault>,

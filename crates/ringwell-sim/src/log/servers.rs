@@ -66,7 +66,7 @@ impl Stale {
 /// One shard's log.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// The notes with which the stream was created; `None` if the log does not exist.
+    /// The notes stored when the stream was created; `None` if the log does not exist.
     notes: Option<LogNotes>,
     /// The place of the first message that is kept.
     first: u64,
@@ -222,8 +222,8 @@ impl Stream {
         judged
     }
 
-    /// Unless the log is empty, appends another program's message: a copy of the message `copied`
-    /// places before the last one, or otherwise `bytes`, which may be another shard's group.
+    /// Appends another program's message, unless the log is empty: a copy of the message `copied`
+    /// places before the last one or, if there is none, `bytes`, possibly another shard's group.
     fn store_foreign(&mut self, copied: Option<usize>, bytes: Bytes) {
         let Some(&Stored { author, tip, .. }) = self.messages.last() else { return };
         let copied = copied.and_then(|back| self.messages.iter().nth_back(back));
@@ -444,7 +444,7 @@ impl Servers {
         stream.notes.as_ref().map_or(FoundLog::Missing, found)
     }
 
-    /// Creates a log if it does not exist, and returns the notes of the log.
+    /// Creates a log if it does not exist, and returns its notes.
     pub(super) fn create(&mut self, shard: usize, notes: LogNotes) -> LogNotes {
         self.streams[shard].notes.get_or_insert(notes).clone()
     }
@@ -474,8 +474,8 @@ impl Servers {
         stream.bad.retain(|_, (changes, _)| *changes > 0);
     }
 
-    /// Injects the servers' faults of one second. Returns lines for the story of the run, and the
-    /// shards that have lost messages, each with the kind of loss.
+    /// Injects the servers' faults of one second. Returns lines for the run's story, and the shards
+    /// that have lost messages, each with the kind of loss.
     pub(super) fn inject(&mut self, now: u64, machines: usize) -> (Vec<String>, Vec<(u16, Loss)>) {
         let (mut lines, mut losses) = (Vec::new(), Vec::new());
         if self.strikes.strikes(LogFault::Slow) {

@@ -38,13 +38,13 @@ const POLL_US: u64 = 20;
 /// for holds and lockouts to end.
 const CALM_US: u64 = 130 * SECOND;
 
-/// The maximum number of consecutive starts that may be refused because the log has changed during
-/// the start.
+/// The maximum number of consecutive starts that may be refused because the log changed during the
+/// start.
 const REFUSALS_MAX: u32 = 3;
 
-/// Parts of the error messages with which starts may be refused. This happens if another process
-/// started the log's journal, if a former leader answered for too long, or if an append found a
-/// damaged message. After a refusal, a supervisor starts the process again.
+/// Parts of the error messages that a refused start may report. A start is refused if another
+/// process started the log's journal, if a former leader answered for too long, or if an append
+/// found a damaged message. After a refusal, a supervisor starts the process again.
 const RETRIED: [&str; 4] =
     ["another journal", "has lost message", "is missing", "cannot be taken over"];
 
@@ -397,7 +397,7 @@ impl World {
         self.tell(0, || "the last fault is over".to_owned());
     }
 
-    /// Sends the batch of the next client to a machine that serves.
+    /// Sends the next client's batch to a machine that serves.
     fn client(&mut self) {
         let now = self.now();
         if self.is_over {

@@ -7,7 +7,7 @@ use super::values::{
     Grant, Holding, Judged, Known, Loss, Model, PoolRule, Recovery, Row, Shard, TakenUp, broken,
 };
 
-/// Whether `shard` has the pool from which a number was handed out, and the number is still in it.
+/// Whether `shard` has the number's original pool, and the number is still in that pool.
 pub(super) fn is_in_pool(shards: &BTreeMap<u16, Shard>, shard: u16, grant: &Grant) -> bool {
     let pool = shards.get(&shard).and_then(|known| known.pools.get(&grant.pool));
     pool.is_some_and(|pool| pool.numbers.contains(&grant.number))
@@ -198,8 +198,8 @@ impl Model {
         Err(broken("another answer", held.grant.shard, held.grant.number, text))
     }
 
-    /// Whether the number is still in the pool from which it was handed out, and that pool's owner
-    /// has the answer with which it was handed out.
+    /// Whether the number is still in its original pool and the pool's owner has the answer that
+    /// contained the number.
     fn is_at_home(&self, held: &Holding) -> bool {
         !held.is_unreported && is_in_pool(&self.shards, held.keeper, &held.grant)
     }
@@ -280,8 +280,8 @@ impl Model {
         pools.into_iter().try_for_each(|(pool, rule)| self.check_locked(id, *pool, rule, now))
     }
 
-    /// Checks the numbers that a shard has taken over, or with which it starts. The shard must know
-    /// all their lockouts that have not ended, or hold the pool.
+    /// Checks the numbers that a shard has taken over or starts with. The shard must have all their
+    /// lockouts that have not ended, or hold the pool.
     pub(super) fn check_locked(
         &self,
         id: u16,

@@ -29,7 +29,7 @@ pub(super) fn lifetime_ms(lockout_ms: u64) -> u64 {
 }
 
 impl Model {
-    /// Records by how much a shard's clock was ahead of true time at a restart, if this was not
+    /// Records how far a shard's clock was ahead of true time at a restart, if this was not
     /// detected.
     pub(super) fn believe(&mut self, recovery: &Recovery) {
         let shard = self.shards.entry(recovery.shard).or_default();

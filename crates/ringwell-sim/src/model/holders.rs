@@ -60,8 +60,8 @@ impl Model {
     }
 
     /// Returns a look-up for each allocation that a visitor has seen but that its shard has lost.
-    /// These look-ups must not return another visitor. Numbers with a grant that `counts` rejects
-    /// are omitted, and so are allocations of which no node can know that they are lost.
+    /// These look-ups must not return another visitor. Omits numbers with a grant that `counts`
+    /// rejects, and allocations whose loss no node can detect.
     pub(crate) fn lost_attributions(&self, counts: impl Fn(&Grant) -> bool) -> Vec<Wanted> {
         let all = || self.granted.values().flatten();
         let left_out: BTreeSet<u64> =

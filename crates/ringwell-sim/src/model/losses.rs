@@ -13,7 +13,7 @@ impl Model {
         }
         if loss != Loss::Nothing {
             // The lost end of the journal may have contained the only copies of records from
-            // history that was dropped.
+            // dropped history.
             self.forget_holders(shard);
         }
         for holders in self.holders.values_mut() {

@@ -1,5 +1,4 @@
-//! The reference model, by which every answer is judged. It shares no code with the rules that it
-//! judges.
+//! The reference model, which judges every answer. It shares no code with the rules that it judges.
 //!
 //! It receives each number that an owner hands out, the time of each answer, and the state after
 //! each restart. Times of visitors are in true time (microseconds), and times of an owner are in
@@ -144,7 +143,7 @@ impl Model {
 
     fn take_number(&mut self, row: &Row, number: u64) -> Judged {
         let grants = self.granted.get(&(row.batch, row.row)).into_iter().flatten();
-        // If a frame was duplicated, it is unknown to which of the two grants this answer belongs.
+        // If a frame was duplicated, it is unknown which of the two grants this answer belongs to.
         // The model assumes the first grant, because it promises less than the second one.
         let is_it = |grant: &&Grant| grant.number == number && grant.pool == row.pool;
         let grant = { grants }.find(|grant| is_it(grant) && grant.true_us >= row.since_us);
@@ -226,9 +225,9 @@ impl Model {
         self.check_recovered(recovery)
     }
 
-    /// Records that the numbers now belong to this shard. The leaps of this shard's clock count
-    /// even for the time in which the numbers were in transit. The answer to a batch has moved
-    /// together with its number only if `is_received` returns `true`.
+    /// Records that the numbers now belong to this shard. Leaps of this shard's clock count even if
+    /// they occurred while the numbers were in transit. The answer to a batch has moved together
+    /// with its number only if `is_received` returns `true`.
     fn kept_by(
         &mut self,
         shard: u16,
@@ -264,8 +263,8 @@ impl Model {
         known.is_some_and(|known| known.allocated_at == at_ms)
     }
 
-    /// Returns the numbers of a disconnected client's batch that no client can request again, each
-    /// with its shard and the time of its grant.
+    /// Returns the numbers that a disconnected client's batch got and that no client can request
+    /// again, each with its shard and the time of its grant.
     pub(crate) fn unseen(&self, batch: u64) -> Vec<(u16, u64, u64)> {
         let grants = self.granted.range((batch, 0)..=(batch, u16::MAX)).flat_map(|(_, all)| all);
         let plain = grants.filter(|it| it.is_fresh && it.visitor.is_none() && it.retry.is_none());

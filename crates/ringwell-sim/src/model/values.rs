@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Violation {
     /// The kind of the broken promise.
     pub rule: &'static str,
-    /// A description for a person.
+    /// A description for human readers.
     pub text: String,
     /// The affected number; zero if there is none.
     pub number: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Grant {
     pub(crate) params: String,
     /// The time after which no caller waits for the number.
     pub(crate) deadline_us: u64,
-    /// The total lead over true time that the shard's clock gained, undetected, at restarts before
+    /// The total undetected lead over true time that the shard's clock gained at restarts before
     /// the grant.
     pub(super) believed_ms: i64,
     /// The lifetime of the pool at the time of the grant.
@@ -65,7 +65,7 @@ pub(crate) struct Holding {
     /// The time before which no other visitor may get the number.
     pub(super) until_us: u64,
     /// The shard that now has the number's pool. The next two fields describe this shard's clock
-    /// since the grant: the total lead over true time that it gained, undetected, at restarts, and
+    /// since the grant: the total undetected lead over true time that it gained at restarts, and
     /// the total of its leaps.
     pub(super) keeper: u16,
     pub(super) believed_us: u64,
@@ -82,14 +82,14 @@ pub(crate) struct Holding {
     pub(super) was_away: bool,
     /// Whether the disk has lost the grant's record. Nothing is promised any more in this case.
     pub(super) is_lost: bool,
-    /// Whether no node can know of that loss. In this case, a look-up may return another visitor.
+    /// Whether no node can detect that loss. In this case, a look-up may return another visitor.
     pub(super) is_unknown: bool,
     /// Whether the record was lost and recovery has reported the loss. No other visitor may get the
     /// number, but nothing else is promised.
     pub(super) is_forgotten: bool,
     /// The time at which recovery reported the loss.
     pub(super) forgotten_us: u64,
-    /// Whether the grant is newer than the owner's data, and perhaps only other nodes know this.
+    /// Whether the grant is newer than the owner's data, which perhaps only other nodes can detect.
     pub(super) is_newer: bool,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct Recovery {
 #[derive(Clone, Debug)]
 pub(crate) struct TakenUp {
     pub(crate) shard: u16,
-    /// Whether the shard knows the answers to batches that were served before the pool moved to it.
+    /// Whether the shard has the answers to batches that were served before the pool moved to it.
     pub(crate) are_answers_received: bool,
     /// Whether the shard was suspended, and serves nothing until it has asked the other nodes.
     pub(crate) is_still: bool,
@@ -192,7 +192,7 @@ pub(crate) struct Model {
     pub(super) answered: BTreeSet<(u64, u16)>,
     /// The holders of each number, in the order of their grants.
     pub(super) holders: BTreeMap<u64, Vec<Holder>>,
-    /// The leaps of shards' clocks that were not detected: time, shard and length.
+    /// The undetected leaps of shard clocks: time, shard and length.
     pub(super) leaps: Vec<(u64, u16, i64)>,
     pub(super) by_retry: BTreeMap<(u64, u16), (u64, usize)>,
     /// The rows that an owner has already decided. It may remember their answers.
@@ -299,8 +299,8 @@ pub(crate) enum Loss {
     /// Damage was found at startup, or an operator has marked the data as a copy. All pools are
     /// held.
     Doubted,
-    /// The data is older than the answers that were sent, and perhaps only other nodes know this.
-    /// If a node that knows this answers the shard's queries, the pools are held.
+    /// The data is older than the answers that were sent, which perhaps only other nodes can
+    /// detect. If a node that can detect this answers the shard's queries, the pools are held.
     Older,
     /// The disk has lost data that it had reported as stored, and nothing shows the loss.
     Lied,

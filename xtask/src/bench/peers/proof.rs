@@ -261,7 +261,7 @@ fn number(pool: &Pool, answer: &Value) -> anyhow::Result<Option<u64>> {
     let formatted = answer["promo_number_formatted"].as_str().context("not formatted")?;
     let dashed = [text.get(..3), text.get(3..6), text.get(6..)].map(Option::unwrap_or_default);
     ensure!(formatted == dashed.join("-"), "badly formatted");
-    ensure!(answer["tracking_url"] == "", "a tracking_url that the pool has not");
+    ensure!(answer["tracking_url"] == "", "a tracking_url that the pool does not have");
     let number: u64 = text.parse()?;
     match answer.get("overflow") {
         None if (pool.first..pool.first + pool.numbers).contains(&number) => Ok(Some(number)),

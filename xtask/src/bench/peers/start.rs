@@ -46,7 +46,7 @@ pub(super) struct Shop<'a> {
     /// All pools, including those of the proof.
     pools: PathBuf,
     work: PathBuf,
-    /// The directory of sockets. It is a separate one because paths of sockets must be short.
+    /// The directory for sockets. It is separate because socket paths must be short.
     sockets: PathBuf,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Shop<'a> {
         Ok(None)
     }
 
-    /// Starts a peer on the server's core, with all pools and with all numbers free.
+    /// Starts a peer on the server's core, with all pools and all numbers free.
     ///
     /// # Errors
     /// If it does not start.
@@ -178,7 +178,7 @@ impl<'a> Shop<'a> {
 }
 
 impl Running {
-    /// User and system time so far of all processes of the server and its store.
+    /// User and system time so far, of the server's and the store's processes together.
     ///
     /// # Errors
     /// If the server has ended.

@@ -41,7 +41,7 @@ impl Store {
         &self.reached_at
     }
 
-    /// User and system time so far of all processes of the store.
+    /// User and system time so far, of all the store's processes together.
     pub(super) fn cpu_seconds(&self) -> f64 {
         tree_seconds(self.child.id())
     }
@@ -82,11 +82,11 @@ impl Drop for Store {
     }
 }
 
-/// The place at which a store runs.
+/// The directories and cores that a store uses.
 pub(super) struct StoreHome<'a> {
-    /// Directory of data and logs.
+    /// Directory for data and logs.
     pub(super) work: &'a Path,
-    /// Directory of sockets, whose paths must be short.
+    /// Directory for sockets, whose paths must be short.
     pub(super) sockets: &'a Path,
     /// The cores, in the form that `taskset -c` takes.
     pub(super) cores: &'a str,
@@ -191,7 +191,7 @@ pub(super) fn postgres_lacks(work: &Path) -> Option<String> {
     (!entered).then(|| format!("the user postgres cannot enter {}", work.display()))
 }
 
-/// The path of this program of Postgres; Debian does not put these programs into the PATH.
+/// The path of this Postgres program; Debian does not put these programs in the PATH.
 fn postgres_program(name: &str) -> Option<PathBuf> {
     let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<_> = debian.map(|version| version.path().join("bin").join(name)).collect();
