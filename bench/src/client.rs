@@ -21,7 +21,7 @@ pub(crate) struct AnswerCounts {
     pub(crate) status: u16,
     /// Rows with a number.
     pub(crate) rows: u64,
-    /// The rows, among those with a number, that got the overflow number.
+    /// Rows whose number is the overflow number.
     pub(crate) overflow: u64,
     /// Rows with an error instead of a number.
     pub(crate) errors: u64,
@@ -69,7 +69,7 @@ impl Connection {
     }
 
     async fn read_more(&mut self) -> anyhow::Result<()> {
-        ensure!(self.buffer.len() < ANSWER_BYTES_MAX, "the response has no end");
+        ensure!(self.buffer.len() < ANSWER_BYTES_MAX, "the response is too long");
         if self.stream.read_buf(&mut self.buffer).await? == 0 {
             bail!("the server closed the connection");
         }
