@@ -28,8 +28,8 @@ def measure(into)
   into << [now - started, cpu - used, GC.stat(:total_allocated_objects) - objects]
 end
 
-# Returns a call by another library, which sends and returns bytes. Its user writes and parses the
-# JSON.
+# Returns a call that uses another library. The library sends and returns bytes, and the call itself
+# writes and parses the JSON.
 def posting
   lambda do |rows|
     suffix = "#{POOL}/allocate_number.json?ring_pool_key=#{KEY}&m1=autos&m2=ford"

@@ -2,8 +2,7 @@
 
 module Ringwell
   # The outcomes of a batch, in the order of its requests. Each is an {Allocation} or a {RowError};
-  # if no answer arrived and the pool's overflow number is unknown, it is the error of the whole
-  # batch.
+  # if no answer arrived and the pool's overflow number is unknown, it is the batch's error.
   class Batch
     include Enumerable
 

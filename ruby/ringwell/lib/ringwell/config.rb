@@ -18,8 +18,8 @@ module Ringwell
     # @param pools [Enumerable<Pool>]
     # @param fake [Boolean] whether {#client} is a {Fake} that accepts all pools
     # @param management [Hash, nil] `url` and `token`, for {Calls}
-    # @param snippet [Hash, nil] `url`, `site`, and optionally `integrity` and `file`, for the tag
-    #   helper of Rails
+    # @param snippet [Hash, nil] `url`, `site`, and optionally `integrity` and `file`, for the Rails
+    #   tag helper
     def initialize(endpoints: nil, deadline: 0.15, connections: 16, idle: 30, pools: [], fake: false,
       management: nil, snippet: nil)
       fake || endpoints or raise ArgumentError, "missing keyword: :endpoints"

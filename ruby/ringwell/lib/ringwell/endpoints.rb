@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The endpoints of one client: which is next, and which rest after a failure.
+  # One client's endpoints. Chooses the next one, and rests those that failed.
   #
   # An endpoint that failed comes last until its rest is over. Then one call at a time tries it, and
   # all other calls use other endpoints until that call has an answer. Each further failure doubles
@@ -22,9 +22,9 @@ module Ringwell
       @next = 0
     end
 
-    # Tries the endpoints in turn as long as nothing was sent and time is left. Once a request was
-    # sent, a number may have been handed out, so no other endpoint is tried, unless the server
-    # answers 503: then it has handed out no number.
+    # Tries the endpoints in turn as long as nothing has been sent and time is left. Once a request
+    # has been sent, a number may have been handed out, so no other endpoint is tried. The exception
+    # is a 503, because the server has then handed out no number.
     #
     # @yieldparam endpoint [Endpoint]
     # @yieldparam addresses [Addresses] of the endpoint

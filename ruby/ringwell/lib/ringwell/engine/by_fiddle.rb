@@ -6,8 +6,8 @@ module Ringwell
   class Engine
     # The functions of the engine's library, called through Ruby's standard library.
     #
-    # All code that handles pointers is here. The shim in C (ext/shim/shim.c) has the same methods
-    # and is faster. {Library.refuse} explains each status other than 0.
+    # All code that handles pointers is here. The C shim (ext/shim/shim.c) has the same methods and
+    # is faster. {Library.refuse} explains each status other than 0.
     class ByFiddle
       # The size of three words that the library fills and clears: the address, length and capacity
       # of its bytes. Each call creates its own buffer. A copy of a constant would be wrong, because

@@ -6,9 +6,10 @@ module Ringwell
   class Engine
     # The engine's library: finds it, chooses the driver, and explains its statuses.
     #
-    # Two drivers with the same methods call it: the shim in C if it was compiled, else {ByFiddle}.
-    # A call that takes microseconds keeps the GVL, because to get it back, the call might wait for
-    # another thread's time slice of 100 ms. Calls that wait for the disk release it.
+    # Two drivers with the same methods call it: the C shim if it was compiled, else {ByFiddle}. A
+    # call that takes microseconds keeps the GVL. If it released the GVL, it might have to wait for
+    # another thread's 100 ms time slice to get it back. Calls that wait for the disk release the
+    # GVL.
     class Library
       ABI_VERSION = 1
 

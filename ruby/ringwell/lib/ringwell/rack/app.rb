@@ -17,7 +17,7 @@ module Ringwell
       # The maximum length of path and query together.
       URI_BYTES = 8 * 1024
 
-      # The paths of the status, which contain no date.
+      # The status paths, which contain no date.
       STATUS = %w[/status /readyz].freeze
 
       BULK_METHODS = "POST, OPTIONS"
@@ -40,7 +40,7 @@ module Ringwell
       # chooses another server. Requests are still answered.
       def drain! = @draining = true
 
-      # @param env [Hash] of Rack
+      # @param env [Hash] the Rack environment
       # @return [Array] status, headers, body
       def call(env)
         started = Deadline.now

@@ -9,7 +9,7 @@ module Ringwell
     class Signature
       PREFIX = "whsec_"
       VERSION = "v1,"
-      # The lengths of a key, in bytes, that the specification allows.
+      # The key lengths, in bytes, that the specification allows.
       KEY_BYTES = 24..64
       # Further signatures are ignored.
       SIGNATURES_MAX = 16
