@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Sends every case of fixtures/api to the Rack application, first with the client and a real server
-# behind it, then with the engine in this process. Shows anything that the application adds or
+# behind it, then with the engine in this process. Detects anything that the application adds or
 # removes.
 class GoldenTest < RingwellTest
   FIXTURES = "#{Server::ROOT}/fixtures/api"

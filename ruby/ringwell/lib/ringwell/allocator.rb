@@ -1,8 +1,7 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The interface of every source of numbers: the {Client}, the {Fake}, and an engine in the
-  # process.
+  # The interface of every source of numbers: the {Client}, the {Fake}, and an in-process engine.
   #
   # Creates requests and outcomes, and returns a known overflow number instead of an error. The
   # source itself only implements `exchange`, which turns a batch's bytes into the answer's bytes.

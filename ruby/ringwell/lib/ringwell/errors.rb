@@ -72,9 +72,9 @@ module Ringwell
     end
   end
 
-  # The engine in the process cannot do the requested work; see docs/spec/embed.md. It is never
-  # replaced by overflow numbers: every cause except a full disk is a mistake or fault that would
-  # otherwise go unnoticed.
+  # The in-process engine cannot do the requested work; see docs/spec/embed.md. It is never replaced
+  # by overflow numbers: every cause except a full disk is a mistake or fault that would otherwise
+  # go unnoticed.
   class EngineError < Error; end
 
   # A call failed because of a bug in the engine. The engine refuses all further calls: close it and

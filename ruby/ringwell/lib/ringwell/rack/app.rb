@@ -26,7 +26,7 @@ module Ringwell
       DATE = /\A\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])\z/
       SINGLE = %r{\Aring_pools/(?<pool>[^/]*)/allocate_number\.(?<format>json|xml|csv)\z}i
 
-      # @param backend [#bulk] a {Client}, a {Fake}, or an engine in the process
+      # @param backend [#bulk] a {Client}, a {Fake}, or an in-process engine
       # @param body_bytes [Integer] the maximum length of a request's body
       # @param bulk_only [Boolean] whether the single allocation is refused
       def initialize(backend, body_bytes: BODY_BYTES, bulk_only: false)
