@@ -81,7 +81,7 @@ module Ringwell
     # @return [Numeric]
     attr_reader :deadline
 
-    # The overflow number of a pool, if it was configured or was in an earlier answer.
+    # A pool's overflow number, if it was configured or was in an earlier answer.
     #
     # @param pool [String, Integer]
     # @return [String, nil]
@@ -175,7 +175,7 @@ module Ringwell
     # Each part has its own key, because two parts may have the same rows.
     def check_idempotency_key_of_parts(key)
       key.nil? || key.size <= IDEMPOTENCY_KEY_OF_PARTS or
-        raise ArgumentError, "idempotency_key of a batch in several requests must have at most " \
+        raise ArgumentError, "idempotency_key for a batch in several requests must have at most " \
                              "#{IDEMPOTENCY_KEY_OF_PARTS} characters"
     end
   end

@@ -80,7 +80,7 @@ module Ringwell
         overflow ? yield(index, allocation) : allocation
       end
     rescue JSON::ParserError, KeyError, TypeError, NoMethodError, ArgumentError => error
-      raise ProtocolError, "the answer is not that of a batch: #{error.message}"
+      raise ProtocolError, "the answer is not a batch answer: #{error.message}"
     end
 
     # A server omits an id that it does not accept.

@@ -4,7 +4,7 @@ require_relative "base"
 require_relative "pool"
 
 module Ringwell
-  # The settings of a client, as written in a file.
+  # A client's settings, as written in a file.
   #
   #     endpoints: ["unix:/run/ringwell.sock"]
   #     deadline: 0.15
@@ -65,7 +65,7 @@ module Ringwell
     def self.read_pool(id, settings)
       Pool.new(id: id.to_s, **settings.to_h.transform_keys(&:to_sym))
     rescue ArgumentError => error
-      raise ConfigError, "settings of pool #{id}: #{error.message}"
+      raise ConfigError, "settings for pool #{id}: #{error.message}"
     end
     private_class_method :read_pool
 

@@ -11,7 +11,7 @@ module Ringwell
     REST = 1.0
     REST_MAX = 16.0
 
-    # The known state of an endpoint.
+    # An endpoint's known state.
     State = Struct.new(:endpoint, :addresses, :failures, :rests_until, :probed)
     private_constant :State
 
@@ -27,8 +27,9 @@ module Ringwell
     # is a 503, because the server has then handed out no number.
     #
     # @yieldparam endpoint [Endpoint]
-    # @yieldparam addresses [Addresses] of the endpoint
-    # @yieldparam part [Deadline] for connecting: another endpoint may be faster
+    # @yieldparam addresses [Addresses] the endpoint's addresses
+    # @yieldparam part [Deadline] the deadline for connecting, because another endpoint may be
+    #   faster
     # @yieldreturn [Response]
     # @return [Response]
     # @raise [ConnectError] no endpoint could be reached

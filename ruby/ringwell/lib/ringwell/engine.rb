@@ -19,7 +19,7 @@ module Ringwell
       # Opens an engine; with a block, closes it afterwards.
       #
       # @param config [String, nil] path of a server's configuration file
-      # @param data [String, nil] the directory of journals; overrides the file
+      # @param data [String, nil] the journal directory; overrides the file
       # @param durability [String, Symbol, nil] disk, os or memory; overrides the file
       # @param ring_pools [Enumerable<Hash>, nil] instead of a file: `id:`, `key:`, `numbers:`, and
       #   optionally `overflow:`, `lifetime:` (seconds, by default 1800), `tracking_url:` with

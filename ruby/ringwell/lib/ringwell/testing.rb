@@ -37,7 +37,7 @@ module Ringwell
 
     # The numbers that were each allocated to a single visitor.
     #
-    # @param pool [String, Integer, nil] only of this pool; nil for any
+    # @param pool [String, Integer, nil] only from this pool; nil for any
     # @param params [Hash] parameters that the allocation must include
     # @return [Array<Hash>] entries of {Fake#history}
     def self.shown(pool, params)

@@ -46,7 +46,7 @@ module Ringwell
       yield self if block_given?
     end
 
-    # Calls the block for each event of these types.
+    # Calls the block for each event with one of these types.
     #
     # @param types [Array<String>] e.g. "call.completed"; without any, all events
     # @yieldparam event [Event]

@@ -17,7 +17,7 @@ module Ringwell
         # The response with a batch's answer.
         def batch(body) = new(200, JSON_TYPE, body)
 
-        # The response that lists the methods that a path allows.
+        # The response that lists a path's allowed methods.
         def allowed(allow) = new(204, nil, nil, allow:)
 
         # The response to HEAD for a single allocation.
