@@ -19,7 +19,7 @@ local function read_pools(path)
     if id then pools[#pools + 1] = { id = id, key = key } end
   end
   file:close()
-  assert(#pools > 0, path .. " lists no pools")
+  assert(#pools > 0, path .. " lists no pool")
   return pools
 end
 

@@ -24,7 +24,7 @@ use tokio::task::LocalSet;
 
 use crate::target::Target;
 
-/// The length of the answer in bytes, which is the length of Ringwell's answer to forty rows of
+/// The answer's length in bytes, which equals the length of Ringwell's answer to forty rows from
 /// `bulk.lua`.
 const ANSWER_BYTES: usize = 4_415;
 const BACKLOG: i32 = 4_096;

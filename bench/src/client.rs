@@ -1,5 +1,4 @@
-//! One kept-alive HTTP/1.1 connection that writes prepared bytes and counts the rows of the
-//! answers.
+//! One kept-alive HTTP/1.1 connection that writes prepared bytes and counts the answers' rows.
 //!
 //! Reads only answers with a status line, headers and `content-length`. Any other answer makes the
 //! measurement fail. Does not parse JSON, because parsing an answer would take more CPU time than
@@ -57,7 +56,7 @@ impl Connection {
         Ok(count(status, &self.buffer[start..]))
     }
 
-    /// Reads a head; returns the status, the start of the body, and the length of the body.
+    /// Reads a head; returns the status, and the body's start and length.
     async fn read_head(&mut self) -> anyhow::Result<(u16, usize, usize)> {
         loop {
             if let Some(end) = memmem::find(&self.buffer, b"\r\n\r\n") {

@@ -13,8 +13,8 @@ function readPools(path) {
   return new Map(lines.map((line) => {
     const [id, key, overflow, lifetime, first, count] = line.split(",");
     const numbers = Array.from({ length: Number(count) }, (_, i) => said(Number(first) + i));
-    // Numbers in the order of allocation, which is also the order in which they become free,
-    // because all lockouts have the same length. Times in milliseconds since the start.
+    // Numbers in the order of allocation. They become free in the same order, because all lockouts
+    // have the same length. Times in milliseconds since the start.
     return [id, {
       key, numbers, next: 0, lockout: Number(lifetime) * 1000,
       freeAt: new Float64Array(numbers.length),

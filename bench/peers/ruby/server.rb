@@ -29,8 +29,8 @@ class Pool
     @key = line["ring_pool_key"]
     @overflow = line["overflow_number"] && Number.of(line["overflow_number"])
     @lockout = line["lifetime_seconds"].to_f
-    # In the order of allocation, which is also the order in which they become free, because all
-    # lockouts have the same length.
+    # Numbers in the order of allocation. They become free in the same order, because all lockouts
+    # have the same length.
     @numbers = Array.new(line["numbers"].to_i) { |i| Number.of(first + i) }
     @free_at = Array.new(@numbers.size, 0.0)
     @next = 0
@@ -48,7 +48,7 @@ class Pool
   end
 end
 
-# The processing of a batch, independent of connections.
+# Processes batches, independently of connections.
 class Bulk
   KEY = /[?&]ring_pool_key=([^&]*)/.freeze
 

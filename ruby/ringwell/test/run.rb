@@ -20,7 +20,7 @@ WORKERS = 2
 
 # Test classes that processes share: each takes the next one until none is left.
 class SharedQueue
-  # The size of an entry in bytes. Each read takes one whole entry from the pipe.
+  # An entry's size in bytes. Each read takes one whole entry from the pipe.
   ENTRY = 64
 
   def initialize(names)

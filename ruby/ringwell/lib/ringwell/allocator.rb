@@ -52,8 +52,8 @@ module Ringwell
     #     batch = client.bulk { |b| b.allocate("42", key: key, params: { m1: "autos" }) }
     #
     # If there are more rows than one request may contain, sends several requests, one after
-    # another, within the deadline. If `rows` is a String, sends these bytes, returns the bytes of
-    # the answer, and raises every failure.
+    # another, within the deadline. If `rows` is a String, sends these bytes, returns the answer's
+    # bytes, and raises every failure.
     #
     # @param rows [Array<Request>, String, nil] instead of a block
     # @param deadline [Numeric, nil] seconds; overrides the source's deadline

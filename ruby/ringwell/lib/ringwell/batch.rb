@@ -48,7 +48,7 @@ module Ringwell
 
     def to_json(*args) = as_json.to_json(*args)
 
-    # Reads the body of an answer.
+    # Reads an answer's body.
     #
     # @param body [String]
     # @param asked [Builder] the rows that were sent

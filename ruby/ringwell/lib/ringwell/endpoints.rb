@@ -7,7 +7,7 @@ module Ringwell
   # all other calls use other endpoints until that call has an answer. Each further failure doubles
   # the rest.
   class Endpoints
-    # The lengths of the first rest and of the longest, in seconds.
+    # The lengths of the first and the longest rest, in seconds.
     REST = 1.0
     REST_MAX = 16.0
 

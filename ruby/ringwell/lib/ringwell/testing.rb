@@ -6,8 +6,8 @@ module Ringwell
   # The common part of the helpers for minitest and RSpec: a fresh {Fake} as {Ringwell.client} for
   # each test.
   module Testing
-    # The fake of the current test: {Ringwell.client} if that is a fake, else a new fake that
-    # replaces it and accepts any pool.
+    # The current test's fake: {Ringwell.client} if that is a fake, else a new fake that replaces it
+    # and accepts any pool.
     #
     # @return [Fake]
     def ringwell

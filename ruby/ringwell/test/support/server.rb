@@ -13,7 +13,7 @@ class Server
   ROOT = File.expand_path("../../../..", __dir__)
 
   class << self
-    # The path of the program: RINGWELL_BIN, or cargo's build.
+    # The program's path: RINGWELL_BIN, or cargo's build.
     def program
       @program ||= begin
         target = ENV.fetch("CARGO_TARGET_DIR", "#{ROOT}/target")
@@ -37,7 +37,7 @@ class Server
   attr_reader :port, :pid, :parent
 
   # @param pools [String] the ring pools in TOML
-  # @param settings [String] other lines of the configuration, before the pools
+  # @param settings [String] other configuration lines, before the pools
   # @param files [Hash{String => String}] secrets beside the configuration, by name
   def initialize(pools, settings: "", files: {}, environment: {}, port: nil)
     @parent = Process.pid

@@ -46,7 +46,7 @@ module Ringwell
       end
 
       # @param key [String, nil] the idempotency key
-      # @return [String] the bytes of the answer
+      # @return [String] the answer's bytes
       def bulk(handle, body, key, milliseconds)
         # Without the GVL, another thread might change the body during the call.
         body = body.dup if @release_gvl
@@ -55,7 +55,7 @@ module Ringwell
         end
       end
 
-      # @return [String] the bytes of the answer, like the three methods below
+      # @return [String] the answer's bytes, like the three methods below
       def status(handle) = said { |out| @status.call(handle, out) }
 
       def flush(handle) = said { |out| @flush.call(handle, out) }

@@ -17,7 +17,7 @@ module Ringwell
       PANICKED = -3
 
       class << self
-        # The path of the library: RINGWELL_EMBED, the library in the gem or compiled during
+        # The library's path: RINGWELL_EMBED, the library in the gem or compiled during
         # installation, or cargo's build in the repository.
         #
         # @raise [ConfigError] there is none
@@ -95,11 +95,11 @@ module Ringwell
       def open(options) = @calls.open(options)
 
       # @param milliseconds [Integer] 0 for the configured deadline
-      # @return [String] the bytes of the answer
+      # @return [String] the answer's bytes
       def bulk(handle, body, key, milliseconds) = @calls.bulk(handle, body, key, milliseconds)
 
       # @param name [Symbol] :status, :flush, :snapshot or :close
-      # @return [String] the bytes of the answer
+      # @return [String] the answer's bytes
       def ask(name, handle) = @calls.public_send(name, handle)
 
       private

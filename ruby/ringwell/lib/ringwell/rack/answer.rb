@@ -32,7 +32,7 @@ module Ringwell
         # The response after a fault in the process. The handle is also in the log.
         def fault(handle) = refused(500, "InternalServiceError", "refer to error handle #{handle}")
 
-        # A row of a batch in the format of a single allocation.
+        # A batch row in the single allocation's format.
         #
         # @param row [Hash] in the API's format
         # @param format [String] "json", "xml" or "csv"

@@ -6,11 +6,11 @@ module Ringwell
     #
     #     run Ringwell::Rack::App.new(Ringwell::Client.new("unix:/run/ringwell.sock"))
     #
-    # Its backend is any object with `bulk(body) -> body`, which takes the bytes of a batch, returns
-    # the bytes of its answer, and raises refusals as {ServerError}. The application handles paths,
-    # methods, limits and the single allocation; only the backend interprets rows.
+    # Its backend is any object with `bulk(body) -> body`, which takes a batch's bytes, returns the
+    # answer's bytes, and raises refusals as {ServerError}. The application handles paths, methods,
+    # limits and the single allocation; only the backend interprets rows.
     #
-    # The application rescues all errors of the backend, so that none ends the process.
+    # The application rescues all backend errors, so that none ends the process.
     class App
       # The maximum length of a body, as in the server.
       BODY_BYTES = 1024 * 1024

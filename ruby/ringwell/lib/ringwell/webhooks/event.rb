@@ -23,7 +23,7 @@ module Ringwell
         freeze
       end
 
-      # Reads the body of a request. Unknown members are omitted.
+      # Reads a request's body. Unknown members are omitted.
       #
       # @raise [Unreadable]
       def self.read(id, body)

@@ -42,7 +42,7 @@ module Ringwell
         VERSION + digest(key(secret), id, timestamp, body)
       end
 
-      # The bytes of a secret.
+      # A secret's bytes.
       #
       # @raise [ConfigError] the secret is invalid; the message does not show it
       def self.key(secret)
