@@ -1,12 +1,12 @@
--- Load for wrk: bulk requests over all demo pools, built once before the start.
+-- Makes wrk send bulk requests for all demo pools. The requests are built once, before the start.
 --
 --   wrk -t1 -c64 -d3s -s bench/bulk.lua http://127.0.0.1:8080 -- DATA/demo-pools.csv [ROWS] [SAMPLE] [STYLE]
 --
--- ROWS is rows a batch (40). SAMPLE looks into one answer of SAMPLE (64); 0 looks into none, and
--- spares wrk the work of keeping answers. Statuses other than 200 are counted for every answer.
--- STYLE is the JSON of a language: compact, python, php or go.
--- Rows go round all pools by jumps, as in bench/src/batch.rs: keep the two alike.
--- At the end one line `RESULT {...}` in JSON follows wrk's own report.
+-- ROWS is the number of rows per batch (40). One answer in SAMPLE (64) is checked. With 0, no
+-- answers are checked, and wrk does not store answers. Statuses other than 200 are counted for
+-- every answer. STYLE is the JSON style: compact, or that of a language: python, php or go.
+-- Consecutive rows are a fixed distance apart in the list of pools, as in bench/src/batch.rs: keep
+-- the two in sync. After wrk's own report, one line `RESULT {...}` contains the results as JSON.
 
 local bodies_max, stride = 4096, 7919
 
@@ -23,7 +23,7 @@ local function read_pools(path)
   return pools
 end
 
--- How a language's usual library writes the text of a row.
+-- Rewrites a row's JSON in the style of a language's usual library.
 local styles = {
   compact = function(row) return row end,
   python = function(row) return (row:gsub('":"', '": "'):gsub('","', '", "')) end,
@@ -62,7 +62,7 @@ function init(args)
   end
   answers, sampled, sampled_rows, sampled_overflow, sampled_errors, other_status = 0, 0, 0, 0, 0, 0
   if sample > 0 then
-    -- wrk looks for this global once, after init: without it, it keeps no answers.
+    -- wrk checks once, after init, whether this global exists. If not, it stores no answers.
     response = function(status, _, text)
       answers = answers + 1
       if status ~= 200 then other_status = other_status + 1 end

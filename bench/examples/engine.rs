@@ -1,4 +1,4 @@
-//! Runs one shard's engine alone: without HTTP, JSON and disk. The loop supplies the time.
+//! Runs one shard's engine alone: without HTTP, JSON or disk. The loop supplies the time.
 //!
 //! `engine BATCHES [POOLS [NUMBERS]]` allocates BATCHES batches of 40 rows and prints the time per
 //! row. `cargo xtask bench instructions` runs this program under callgrind to count its

@@ -1,6 +1,6 @@
 // Slow-disk mounts a folder at another place as a file system on which each flush takes a fixed
-// time. Flushes of different files take place at the same time, as on an NVMe disk. Ends and
-// unmounts at SIGTERM.
+// time. Flushes of different files run in parallel, as on an NVMe disk. On SIGTERM, it unmounts the
+// file system and exits.
 //
 //	slow-disk FOLDER MOUNT-POINT 10ms
 package main

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use crate::target::Target;
 
 /// The distance between the pools of consecutive rows. It is prime, so that every pool is used
-/// before any pool repeats, unless the count of pools is a multiple of it.
+/// before any pool repeats, unless the pool count is a multiple of it.
 const STRIDE: usize = 7_919;
 
 /// The minimum number of different bodies that a sender uses.

@@ -1,10 +1,10 @@
-//! The fixed-bytes server: the HTTP stack of Ringwell, without anything else.
+//! The fixed-bytes server: Ringwell's HTTP stack and nothing else.
 //!
-//! It is set up like one shard of Ringwell: hyper over one current-thread runtime, a backlog of
-//! 4,096, `TCP_NODELAY`, one local task per connection, the whole body read before the answer. It
-//! does not parse requests, allocate numbers or write a journal. Therefore, no server on this stack
-//! can be faster, except for measurement noise. Every ratio in `bench/README.md` is relative to
-//! this server, measured in the same run.
+//! It is set up like one Ringwell shard: hyper on one current-thread runtime, a backlog of 4,096,
+//! `TCP_NODELAY`, one local task per connection, the whole body read before the answer. It does not
+//! parse requests, allocate numbers or write a journal. Therefore, no server on this stack can be
+//! faster, except for measurement noise. Every ratio in `bench/README.md` is relative to this
+//! server, measured in the same run.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use tokio::task::LocalSet;
 
 use crate::target::Target;
 
-/// The length of the answer in bytes, which is the length of Ringwell's answer to forty rows of
+/// The answer's length in bytes, which equals the length of Ringwell's answer to forty rows from
 /// `bulk.lua`.
 const ANSWER_BYTES: usize = 4_415;
 const BACKLOG: i32 = 4_096;
@@ -82,9 +82,9 @@ where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
     let service = service_fn(move |request| respond(request, answer.clone()));
-    // Without a timer, hyper has no time limit for heads. Ringwell does not set such a timer for
-    // each request either. Errors are ignored, because a client that disconnects does not affect
-    // the measurement.
+    // Without a timer, hyper has no time limit for heads. Ringwell sets no timer for each request
+    // either. Errors are ignored, because a client that disconnects does not affect the
+    // measurement.
     let _ = http1::Builder::new().serve_connection(io, service).await;
 }
 

@@ -1,5 +1,4 @@
-//! One kept-alive HTTP/1.1 connection that writes prepared bytes and counts the rows of the
-//! answers.
+//! One kept-alive HTTP/1.1 connection that writes prepared bytes and counts the answers' rows.
 //!
 //! Reads only answers with a status line, headers and `content-length`. Any other answer makes the
 //! measurement fail. Does not parse JSON, because parsing an answer would take more CPU time than
@@ -21,7 +20,7 @@ pub(crate) struct AnswerCounts {
     pub(crate) status: u16,
     /// Rows with a number.
     pub(crate) rows: u64,
-    /// The rows, among those with a number, that got the overflow number.
+    /// Rows whose number is the overflow number.
     pub(crate) overflow: u64,
     /// Rows with an error instead of a number.
     pub(crate) errors: u64,
@@ -57,7 +56,7 @@ impl Connection {
         Ok(count(status, &self.buffer[start..]))
     }
 
-    /// Reads a head; returns the status, the start of the body, and the length of the body.
+    /// Reads a head; returns the status, and the body's start and length.
     async fn read_head(&mut self) -> anyhow::Result<(u16, usize, usize)> {
         loop {
             if let Some(end) = memmem::find(&self.buffer, b"\r\n\r\n") {
@@ -69,7 +68,7 @@ impl Connection {
     }
 
     async fn read_more(&mut self) -> anyhow::Result<()> {
-        ensure!(self.buffer.len() < ANSWER_BYTES_MAX, "the response has no end");
+        ensure!(self.buffer.len() < ANSWER_BYTES_MAX, "the response is too long");
         if self.stream.read_buf(&mut self.buffer).await? == 0 {
             bail!("the server closed the connection");
         }

@@ -2,7 +2,7 @@
 //! and a measurement of the disk. `cargo xtask bench` starts the tools; `bench/README.md` explains
 //! them.
 //!
-//! Contains no rule of Ringwell and none of its code: it uses only the published API.
+//! Contains none of Ringwell's rules or code: it uses only the published API.
 
 mod batch;
 mod ceiling;

@@ -1,5 +1,5 @@
-// Verifies webhooks, given as one line of JSON each on standard input, with the library of Standard
-// Webhooks.
+// Verifies webhooks with the Standard Webhooks library. Each webhook is one line of JSON on
+// standard input.
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 

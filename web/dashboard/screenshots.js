@@ -33,7 +33,7 @@ const slide = (id, value) => shop.$eval(`#${id}`, (input, to) => {
   input.value = to;
   input.dispatchEvent(new Event('input', { bubbles: true }));
 }, String(value));
-// The visitor comes from an advertisement. The picture of the call shows its parameters.
+// The visitor comes from an advertisement. The call's picture shows its parameters.
 await shop.goto(address.replace('/#', '/?utm_source=google&utm_medium=cpc&utm_campaign=spring-tyres#'));
 await shop.waitForFunction(() => document.querySelector('#number').textContent !== '800-555-0100');
 const ui = await shop.getAttribute('body', 'data-dashboard');

@@ -2,14 +2,14 @@
 export interface Swap {
   from: string;
   to: string;
-  /** `to` in the usual form of its country. */
+  /** `to` in its country's usual form. */
   formatted: string;
 }
 
 /** The script's object at `window.ringwell`. */
 export interface Ringwell {
   /**
-   * Returns the visitor's numbers for these numbers of the page. A number without a swap maps to
+   * Returns the visitor's numbers for these numbers on the page. A number without a swap maps to
    * itself. Waits at most 1.5 s for the server.
    */
   numbers(wanted: string[]): Promise<Swap[]>;
@@ -17,7 +17,7 @@ export interface Ringwell {
   onChange(listener: (swaps: Swap[]) => void): void;
   /**
    * Requests the numbers again, for instance after a late first answer. A visitor with a number
-   * keeps it, and the parameters of the visit that received it.
+   * keeps it, and the parameters of the visit in which it was requested.
    */
   run(): void;
   /**

@@ -14,15 +14,15 @@ import (
 
 // Allocator hands out numbers.
 type Allocator interface {
-	// Allocate puts into numbers[i] the number of pools[i] that has been free longest, 0 if it has
-	// none. One call a batch; both slices are the caller's again afterwards.
+	// Allocate sets numbers[i] to the number that has been free longest in pools[i], or to 0 if none
+	// is free. It is called once per batch, and must not keep the slices.
 	Allocate(ctx context.Context, pools []*Pool, numbers []uint64) error
 }
 
-// bodyMax is the longest body that is read; the others get 413.
+// bodyMax is the maximum length of a body. Longer bodies get 413.
 const bodyMax = 1 << 20
 
-// scratch is what a batch needs, kept for the next one.
+// scratch holds a batch's buffers, which the next batch reuses.
 type scratch struct {
 	body    []byte
 	answer  []byte
@@ -37,7 +37,8 @@ type server struct {
 	scratch  sync.Pool
 }
 
-// Main serves: PROGRAM PORT POOLS.csv [REST...]; open makes the allocator from the pools and REST.
+// Main runs the server: PROGRAM PORT POOLS.csv [REST...]. The function open creates the allocator
+// from the pools and REST.
 func Main(open func(pools []*Pool, rest []string) (Allocator, error)) {
 	if len(os.Args) < 3 {
 		log.Fatal("usage: PROGRAM PORT POOLS.csv [REST...]")
@@ -93,16 +94,16 @@ func (s *server) bulk(w http.ResponseWriter, r *http.Request) {
 	header["Content-Type"] = contentType
 	header["Content-Length"] = []string{strconv.Itoa(len(t.answer))}
 	header["Processing-Time"] = []string{strconv.FormatInt(time.Since(begun).Milliseconds(), 10)}
-	w.Write(t.answer) // a client that is gone needs no answer
+	w.Write(t.answer) // fails only if the client has disconnected
 }
 
-// contentType is shared by all answers, so that none makes its own.
+// contentType is shared by all answers, which saves an allocation for each.
 var contentType = []string{"application/json"}
 
-// read puts the body into t.body, whose room is used again.
+// read reads the body into t.body, and reuses its memory.
 func (t *scratch) read(r *http.Request) error {
 	if r.ContentLength > bodyMax {
-		return fmt.Errorf("a body has at most %d bytes", bodyMax)
+		return fmt.Errorf("the body is longer than %d bytes", bodyMax)
 	}
 	if r.ContentLength < 0 { // chunked
 		body, err := io.ReadAll(io.LimitReader(r.Body, bodyMax))

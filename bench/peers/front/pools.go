@@ -1,5 +1,5 @@
-// Package front is what the Go peers share: pools and keys, HTTP, JSON. It does not know where the
-// numbers come from; that is an Allocator's.
+// Package front is the code that the Go peers share: pools and keys, HTTP, JSON. Each peer's
+// Allocator supplies the numbers.
 package front
 
 import (
@@ -9,19 +9,19 @@ import (
 	"strconv"
 )
 
-// Pool is a ring pool as the list of pools describes it.
+// Pool is a ring pool from the list of pools.
 type Pool struct {
-	// Index is its place in the list, from 0.
+	// Index is its position in the list, starting at 0.
 	Index          int
 	ID             string
 	Key            string
 	Overflow       uint64 // 0 if it has none
 	LifetimeMillis int64
-	FirstNumber    uint64 // its numbers follow each other
+	FirstNumber    uint64 // its numbers are consecutive
 	Numbers        int
 }
 
-// ReadPools reads a list as `ringwell demo` writes it.
+// ReadPools reads a list of pools that `ringwell demo` wrote.
 func ReadPools(path string) ([]*Pool, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -33,7 +33,7 @@ func ReadPools(path string) ([]*Pool, error) {
 		return nil, err
 	}
 	pools := make([]*Pool, 0, len(lines))
-	for _, line := range lines[1:] { // the first one has the names of the columns
+	for _, line := range lines[1:] { // skip the column names
 		lifetime, err := strconv.ParseFloat(line[3], 64)
 		if err != nil {
 			return nil, fmt.Errorf("pool %s: %w", line[0], err)

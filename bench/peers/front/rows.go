@@ -13,14 +13,14 @@ import (
 type row struct {
 	Suffix    string          `json:"api_suffix"`
 	RequestID json.RawMessage `json:"request_id"`
-	// What follows is not in the JSON.
+	// The following fields are not in the JSON.
 	id, key string
 	found   *Pool
 }
 
-// parse reads a batch into rows, whose room is used again.
+// parse reads a batch into rows, and reuses their memory.
 func parse(body []byte, rows []row) ([]row, error) {
-	clear(rows[:cap(rows)]) // a row without a request_id must not keep the last one's
+	clear(rows[:cap(rows)]) // a row without a request_id must not keep an old one
 	batch := struct {
 		Requests []row `json:"requests"`
 	}{rows}
@@ -37,7 +37,7 @@ func parse(body []byte, rows []row) ([]row, error) {
 func (r *row) find(pools map[string]*Pool) bool {
 	path, query, _ := strings.Cut(r.Suffix, "?")
 	r.id, _, _ = strings.Cut(strings.TrimPrefix(path, "ring_pools/"), "/")
-	// Only the key is decoded: url.ParseQuery would make a map of all parameters.
+	// Only the key is decoded, because url.ParseQuery would build a map of all parameters.
 	for query != "" && r.key == "" {
 		var pair string
 		pair, query, _ = strings.Cut(query, "&")
@@ -53,7 +53,8 @@ func (r *row) find(pools map[string]*Pool) bool {
 	return true
 }
 
-// render appends the answer; numbers are those of the rows that have a pool, in their order.
+// render appends the answer. The slice numbers has one entry for each row with a pool, in row
+// order.
 func render(to []byte, rows []row, numbers []uint64) []byte {
 	to = append(to, `{"responses":[`...)
 	for i := range rows {

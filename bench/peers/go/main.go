@@ -1,4 +1,4 @@
-// A ring pool server as one would write it in Go: net/http, all pools in memory, nothing kept.
+// An idiomatic ring pool server in Go: net/http, all pools in memory, nothing stored on disk.
 package main
 
 import (
@@ -9,8 +9,8 @@ import (
 	"ringwell.test/peers/front"
 )
 
-// ring is the numbers of a pool in the order in which they are handed out, which is also the order
-// in which they come free, because all are locked out equally long.
+// ring holds a pool's numbers in the order of allocation. They become free in the same order,
+// because all lockouts have the same length.
 type ring struct {
 	sync.Mutex
 	next   int
@@ -18,7 +18,7 @@ type ring struct {
 }
 
 type memory struct {
-	start time.Time // its monotonic clock does not step
+	start time.Time // includes the monotonic clock, which is never adjusted
 	rings []ring    // by front.Pool.Index
 }
 

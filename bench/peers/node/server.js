@@ -1,4 +1,4 @@
-// A ring pool server as one would write it for Node: fastify, all pools in memory, nothing kept.
+// An idiomatic ring pool server for Node: fastify, all pools in memory, nothing stored on disk.
 //
 // node --max-semi-space-size=64 server.js PORT POOLS.csv
 
@@ -7,14 +7,14 @@ import fastify from "fastify";
 
 const [port, list] = process.argv.slice(2);
 
-/** The pools of a list as `ringwell demo` writes it, by id. */
+/** Reads a list of pools that `ringwell demo` wrote. Returns the pools by id. */
 function readPools(path) {
   const [, ...lines] = readFileSync(path, "utf8").trimEnd().split("\n");
   return new Map(lines.map((line) => {
     const [id, key, overflow, lifetime, first, count] = line.split(",");
     const numbers = Array.from({ length: Number(count) }, (_, i) => said(Number(first) + i));
-    // Numbers in the order of allocation, which is also the order in which they become free,
-    // because all lockouts have the same length. Times in milliseconds since the start.
+    // Numbers in the order of allocation. They become free in the same order, because all lockouts
+    // have the same length. Times in milliseconds since the start.
     return [id, {
       key, numbers, next: 0, lockout: Number(lifetime) * 1000,
       freeAt: new Float64Array(numbers.length),
@@ -23,7 +23,7 @@ function readPools(path) {
   }));
 }
 
-/** A number in the two forms of an answer, made once. */
+/** Formats a number once, in the two forms that an answer contains. */
 function said(number) {
   const digits = String(number);
   const formatted = `${digits.slice(0, 3)}-${digits.slice(3, 6)}-${digits.slice(6)}`;
@@ -32,7 +32,7 @@ function said(number) {
 
 const pools = readPools(list);
 
-/** The number of a pool that has been free longest; undefined if all are locked out. */
+/** Returns the pool's number that has been free longest, or undefined if all are locked out. */
 function allocate(pool, now) {
   const { next, freeAt } = pool;
   if (!(freeAt[next] <= now)) return undefined;
@@ -41,7 +41,7 @@ function allocate(pool, now) {
   return pool.numbers[next];
 }
 
-/** The key among the parameters; only it is decoded. */
+/** Returns the key from the parameters. Only the key is decoded. */
 function keyOf(suffix) {
   const name = "ring_pool_key=";
   let at = suffix.indexOf("?") + 1;
@@ -53,7 +53,7 @@ function keyOf(suffix) {
   try {
     return decodeURIComponent(key.replaceAll("+", " "));
   } catch {
-    return key; // no such key anyway
+    return key; // not a valid key anyway
   }
 }
 
@@ -71,7 +71,7 @@ function answer({ api_suffix: suffix, request_id }, now) {
     return { request_id, error_class: "PoolExhausted", message: "All numbers are in use" };
   }
   const row = {
-    request_id, // left out by JSON.stringify if there is none
+    request_id, // omitted by JSON.stringify if undefined
     promo_number_formatted: number.formatted,
     promo_number: number.digits,
     tracking_url: "", // these pools have none
@@ -82,8 +82,8 @@ function answer({ api_suffix: suffix, request_id }, now) {
 
 const server = fastify({ logger: false });
 
-// Any Content-Type is taken as JSON, and JSON.parse alone reads it: fastify's own parser also looks
-// for "__proto__", which nothing here could be harmed by.
+// Any Content-Type is treated as JSON and parsed only by JSON.parse. Fastify's own parser also
+// looks for "__proto__", which is harmless here.
 server.removeAllContentTypeParsers();
 server.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => {
   try {

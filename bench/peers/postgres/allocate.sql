@@ -1,7 +1,8 @@
--- One batch: $1 pools, each once, $2 how many numbers each of them is to give.
--- What another batch has locked is skipped; that batch will have it.
--- The update finds its rows by number: by ctid it would miss those that another batch has updated,
--- and whose lockout has ended, since this statement's snapshot was taken.
+-- Allocates the numbers for one batch. $1 lists each pool once, and $2 lists the count of numbers
+-- to take from each. Numbers that another batch has locked are skipped, because that batch will get
+-- them.
+-- The update finds its rows by number. If it used ctid, it would miss rows that another batch has
+-- updated since this statement's snapshot, even if their lockouts have ended.
 WITH clock AS MATERIALIZED (
     SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
 ), chosen AS MATERIALIZED (

@@ -1,5 +1,6 @@
-// A ring pool server whose numbers lie in a PostgreSQL table, locked row by row with FOR UPDATE
-// SKIP LOCKED; net/http and pgx are in front. Pools and keys are in this program's memory.
+// A ring pool server that stores numbers in a PostgreSQL table and locks them row by row with FOR
+// UPDATE SKIP LOCKED. This program in front of it uses net/http and pgx, and keeps pools and keys
+// in memory.
 package main
 
 import (
@@ -26,7 +27,7 @@ type store struct {
 }
 
 func (s *store) Allocate(ctx context.Context, pools []*front.Pool, numbers []uint64) error {
-	// Each pool once, with the number of its rows: two rows must not choose one number.
+	// Lists each pool once, with its count of rows, because two rows must not get the same number.
 	ids := make([]int64, 0, len(pools))
 	counts := make([]int64, 0, len(pools))
 	place := make(map[int64]int, len(pools))
@@ -83,7 +84,7 @@ func open(pools []*front.Pool, rest []string) (front.Allocator, error) {
 		s.ids = append(s.ids, id)
 		for i := range pool.Numbers {
 			number := int64(pool.FirstNumber) + int64(i)
-			// Before 1970, each another, so that the first round is in order too.
+			// These times are before 1970 and all different, so that the first round is in order too.
 			lines = append(lines, []any{id, number, pool.LifetimeMillis, int64(i - pool.Numbers)})
 		}
 	}

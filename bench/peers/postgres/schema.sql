@@ -1,4 +1,4 @@
--- Numbers of all pools; free_at in milliseconds since 1970.
+-- The numbers of all pools. free_at is in milliseconds since 1970.
 CREATE TABLE number (
     pool_id bigint NOT NULL,
     number bigint NOT NULL,

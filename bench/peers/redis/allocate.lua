@@ -1,8 +1,9 @@
--- Allocates one number for each of KEYS, the lists of free and locked-out numbers of pools; ARGV has
--- their lockouts in milliseconds. Answers a number or an empty string for each.
+-- Allocates one number for each of KEYS. Each key is the list of a pool's numbers, both free and
+-- locked out. ARGV contains the pools' lockouts in milliseconds. Returns a number or an empty
+-- string for each key.
 --
--- An entry is "NUMBER FREE_AT". A number goes to the end of its list when it is handed out, so the
--- list is in the order in which numbers come free, and the head has been free longest.
+-- An entry is "NUMBER FREE_AT". When a number is handed out, it moves to the end of its list. The
+-- list is therefore in the order in which numbers become free, and its head has been free longest.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local numbers = {}

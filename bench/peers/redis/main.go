@@ -1,5 +1,6 @@
-// A ring pool server whose numbers lie in Redis: a Lua script allocates, net/http and go-redis are
-// in front. Pools and keys are in this program's memory, as configuration would be.
+// A ring pool server that stores numbers in Redis, where a Lua script allocates them. This program
+// in front of it uses net/http and go-redis, and keeps pools and keys in memory, like
+// configuration.
 package main
 
 import (
@@ -16,14 +17,15 @@ import (
 //go:embed allocate.lua
 var source string
 
-// connections to Redis: as many batches as can be in one turn of its loop, thus in one fsync.
+// connections is the number of connections to Redis. It limits the number of batches in one turn of
+// Redis's event loop, and so in one fsync.
 const connections = 64
 
 type store struct {
 	client *redis.Client
 	script *redis.Script
 	keys   []string // by front.Pool.Index
-	locks  []any    // lockouts, already as text
+	locks  []any    // lockouts as text
 }
 
 func (s *store) Allocate(ctx context.Context, pools []*front.Pool, numbers []uint64) error {
@@ -32,7 +34,7 @@ func (s *store) Allocate(ctx context.Context, pools []*front.Pool, numbers []uin
 	for i, pool := range pools {
 		keys[i], arguments[i] = s.keys[pool.Index], s.locks[pool.Index]
 	}
-	// EVALSHA, and EVAL only if Redis does not know the script yet.
+	// Runs EVALSHA, or EVAL if Redis has not loaded the script yet.
 	found, err := s.script.Run(ctx, s.client, keys, arguments...).StringSlice()
 	if err != nil {
 		return err

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# A ring pool server in the manner of the API that Ringwell's design comes from: one process, an
-# EventMachine reactor, a fiber for each request, plain code from top to bottom within it. All pools
-# are in memory, nothing is kept.
+# A ring pool server in the style of the API that Ringwell's design is based on: one process, an
+# EventMachine reactor, and a fiber for each request, which runs plain sequential code. All pools
+# are in memory, and nothing is stored on disk.
 #
 #   ruby server.rb PORT POOLS.csv
 
@@ -12,7 +12,7 @@ require "fiber"
 require "json"
 require "uri"
 
-# A promo number in the two forms of an answer, made once.
+# A promo number, formatted once, in the two forms that an answer contains.
 Number = Struct.new(:formatted, :digits) do
   def self.of(number)
     digits = number.to_s
@@ -29,8 +29,8 @@ class Pool
     @key = line["ring_pool_key"]
     @overflow = line["overflow_number"] && Number.of(line["overflow_number"])
     @lockout = line["lifetime_seconds"].to_f
-    # In the order of allocation, which is also the order in which they become free, because all
-    # lockouts have the same length.
+    # Numbers in the order of allocation. They become free in the same order, because all lockouts
+    # have the same length.
     @numbers = Array.new(line["numbers"].to_i) { |i| Number.of(first + i) }
     @free_at = Array.new(@numbers.size, 0.0)
     @next = 0
@@ -48,7 +48,7 @@ class Pool
   end
 end
 
-# The processing of a batch, independent of connections.
+# Processes batches, independently of connections.
 class Bulk
   KEY = /[?&]ring_pool_key=([^&]*)/.freeze
 
@@ -128,9 +128,9 @@ class Connection < EventMachine::Connection
 
   private
 
-  # A request from its first line to its last. What has to wait for something, another shard or a
-  # database, would hand its fiber to the reactor here and be resumed with the result; allocating
-  # from memory waits for nothing.
+  # Serves one request from start to finish. If a request had to wait for another shard or a
+  # database, its fiber would yield to the reactor here and resume with the result. Allocating from
+  # memory never waits.
   def serve(head, body)
     begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     return reply("200 OK", "ready") if head.start_with?("GET /readyz ")
@@ -143,7 +143,7 @@ class Connection < EventMachine::Connection
     reply("400 Bad Request", e.message)
   end
 
-  # Head and body in one piece, so that they leave in one packet.
+  # Sends head and body in one piece, so that they leave in one packet.
   def reply(status, body, headers = "")
     send_data("HTTP/1.1 #{status}\r\ncontent-type: application/json\r\n#{headers}" \
               "content-length: #{body.bytesize}\r\n\r\n#{body}")

@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
-# Compares the cost of a call with that of the same request sent by Net::HTTP, net-http-persistent,
-# excon and async-http (those that are installed), with JSON and plain hashes. Each uses one thread
-# and one keep-alive connection to a running server; they take turns, so that conditions are the
-# same for all. Prints the medians of the rounds: time, CPU time of the process, and objects.
+# Compares the cost of a call with the cost of the same request sent by Net::HTTP,
+# net-http-persistent, excon and async-http (those that are installed), with JSON and plain hashes.
+# Each uses one thread and one keep-alive connection to a running server; they take turns, so that
+# conditions are the same for all. Prints the medians of the rounds: time, the process's CPU time,
+# and objects.
 #
 #   ringwell demo --durability memory --lifetime 10ms
 #   ruby -Ilib bench/client.rb http://127.0.0.1:8080 POOL KEY [ROUNDS]
@@ -28,8 +29,8 @@ def measure(into)
   into << [now - started, cpu - used, GC.stat(:total_allocated_objects) - objects]
 end
 
-# Returns a call by another library, which sends and returns bytes. Its user writes and parses the
-# JSON.
+# Returns a call that uses another library. The library sends and returns bytes, and the call itself
+# writes and parses the JSON.
 def posting
   lambda do |rows|
     suffix = "#{POOL}/allocate_number.json?ring_pool_key=#{KEY}&m1=autos&m2=ford"

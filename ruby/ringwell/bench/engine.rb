@@ -1,15 +1,14 @@
 # frozen_string_literal: true
 
-# Measures a bulk request of 40 rows. It is answered by a handler in pure Ruby, by the engine in
-# Puma, in Thin, in EventMachine with a fiber per request and, if it is installed, in Falcon, and by
-# the server itself, each in its own process. They take turns, so that conditions are the same for
-# all. The result is the median of the rounds. `wrk` sends as fast as answers arrive, over 8
-# connections.
+# Measures a bulk request of 40 rows. It is answered by a handler in pure Ruby, by the server, and
+# by the engine in Puma, in Thin, in EventMachine with a fiber per request and, if it is installed,
+# in Falcon. Each has its own process. They take turns, so that conditions are the same for all. The
+# result is the median of the rounds. `wrk` sends as fast as answers arrive, over 8 connections.
 #
 #   cargo build --release -p ringwell-cli -p ringwell-embed
 #   ruby -Ilib bench/engine.rb [SECONDS [ROUNDS]]
 #
-# Then measures a call without a server, by Fiddle and by the shim in C (`rake shim`).
+# Then measures a call without a server, through Fiddle and through the C shim (`rake shim`).
 #
 # AT_ONCE=yes measures all at the same time, which only shows that they work.
 require "etc"

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Measures the cost of 40 rows in Ruby alone: they are built, written and read, without a server.
-# Prints the CPU time of the process, as the median of the rounds, and the number of objects.
+# Measures the cost of 40 rows in Ruby alone: builds, writes and reads them without a server. Prints
+# the process's CPU time (the median of the rounds) and the number of objects.
 #
 #   ruby -Ilib bench/rows.rb [ROUNDS]
 require "ringwell"

@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
-# A counter that one task increments all the time while others read it. It is behind a mutex in
-# threads, or is owned by one fiber, which lets others run after every 100,000 increments.
+# A counter that one task increments all the time while others read it. One version uses threads and
+# a mutex. In the other version, one fiber owns the counter, and lets other fibers run after every
+# 100,000 increments.
 #
 # The published result is that the evented counter is "more than twice" as fast. The larger
 # differences are the readers' waiting time and the values that they read: no other fiber runs
-# during a step of the owner, so readers see only whole steps.
+# during the owner's step, so readers see only whole steps.
 require_relative "support/evented"
 
 SECONDS = 0.25

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Values and exceptions leave a fiber or thread unchanged: values of all kinds, including those that
-# are easily mistaken for something else, and exceptions as they were raised. None ends the process.
+# Fibers and threads return values and raise exceptions unchanged. This also applies to values that
+# are easily mistaken for something else. No exception ends the process.
 require_relative "support/evented"
 
 RETURNED = [42, nil, false, [], [1], [[1, 2]], {a: 1},

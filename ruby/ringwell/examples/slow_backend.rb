@@ -3,10 +3,10 @@
 # An action that waits for a backend, many visitors at a time, in one process.
 #
 # The action is plain sequential Ruby: it sends a request, waits, and answers. A process that blocks
-# serves one visitor at a time. The published results for Rails on such a server are 9.34 requests/s
-# with a backend of 100 ms, and about 220 when waiting actions were parked. With a backend of about
-# 180 ms and 100 requests, 30 at a time, they are 5.46 and 52.00. Here, the scheduler parks waiting
-# actions without extra code.
+# serves one visitor at a time. The published results for Rails on such a server with a 100 ms
+# backend are 9.34 requests/s, and about 220 requests/s when waiting actions are parked. For 100
+# requests, 30 at a time, to a backend of about 180 ms, they are 5.46 and 52.00 requests/s. Here,
+# the scheduler parks waiting actions without extra code.
 require_relative "support/evented"
 require_relative "support/web"
 

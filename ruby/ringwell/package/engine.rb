@@ -60,8 +60,8 @@ module Package
       def zigbuild? = system("cargo-zigbuild --version", %i[out err] => File::NULL)
 
       # For musl, Rust by default links programs statically and builds no shared libraries. On
-      # macOS, a library contains its path on the machine that linked it, and without a given
-      # version, zig's linker requires the newest system.
+      # macOS, a library contains its path on the machine that linked it. If no version is given,
+      # zig's linker requires the newest system.
       def flags(target)
         return rustflags("-C target-feature=-crt-static") if target.end_with?("musl")
         return {} unless target.end_with?("darwin")

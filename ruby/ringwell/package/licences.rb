@@ -3,7 +3,7 @@
 require "json"
 
 module Package
-  # The licences of the crates that are linked into an engine, for the gem that contains the engine.
+  # The licences of the crates linked into an engine, for the gem that contains the engine.
   module Licences
     class << self
       # @param target [String] a Rust target

@@ -20,7 +20,7 @@ module Package
   }.freeze
 
   class << self
-    # The target of this machine.
+    # This machine's target.
     def host = IO.popen(%w[rustc -vV], &:read)[/^host: (.*)/, 1]
 
     # Builds a gem that contains an engine.

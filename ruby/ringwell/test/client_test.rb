@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The client's guarantees, each in plain threads and in fibers of every scheduler.
+# The client's guarantees, each tested in plain threads and in fibers of every scheduler.
 class ClientTest < RingwellTest
   OVERFLOW = {"42" => "8005550100"}.freeze
 

@@ -27,7 +27,7 @@ class ServerContractTest < RingwellTest
   def time_passes(seconds) = sleep(seconds)
 end
 
-# Tests the contract with the engine in this process, called by the shim if it was compiled.
+# Tests the contract with the engine in this process, called through the shim if it was compiled.
 class EngineContractTest < RingwellTest
   include Contract
 
@@ -39,7 +39,7 @@ class EngineContractTest < RingwellTest
   def time_passes(seconds) = sleep(seconds)
 end
 
-# Tests the contract with the engine in this process, called by Fiddle.
+# Tests the contract with the engine in this process, called through Fiddle.
 class FiddleContractTest < EngineContractTest
   include WithFiddle
 end

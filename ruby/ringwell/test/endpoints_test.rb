@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Several servers: which is tried, which rests, and how a name is looked up.
+# Several servers: the choice of the next one, rests after failures, and the look-up of names.
 class EndpointsTest < RingwellTest
   OVERFLOW = {"42" => "8005550100"}.freeze
 

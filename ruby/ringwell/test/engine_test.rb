@@ -126,9 +126,9 @@ class EngineTest < RingwellTest
     changing.kill.join
   end
 
-  # If a call beside a busy thread releases the GVL, the call gets it back after that thread's time
-  # slice. On a busy machine, that thread may be too late for a short call. Therefore the call is
-  # long, and one success in twenty attempts is enough.
+  # If a call releases the GVL while another thread is busy, the call gets it back after that
+  # thread's time slice. On a busy machine, that thread may start too late for a short call.
+  # Therefore the call is long, and one success in twenty attempts is enough.
   it "a batch keeps the GVL, because it would come back only after a time slice" do
     engines = [false, true].map do |release_gvl|
       opened(durability: :memory, ring_pools: [POOL], release_gvl:)

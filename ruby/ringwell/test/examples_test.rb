@@ -14,7 +14,7 @@ class ExamplesTest < RingwellTest
     # Starts all examples, so that they wait while other tests run.
     def start_all = @started ||= runs.to_h { |run| [run, start(*run)] }
 
-    # The output of each example, by name and scheduler.
+    # Each example's output, by name and scheduler.
     def output = @output ||= start_all.transform_values(&:value)
 
     def runs

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Sends every case of fixtures/api to the Rack application, first with the client and a real server
-# behind it, then with the engine in this process. Shows anything that the application adds or
+# behind it, then with the engine in this process. Detects anything that the application adds or
 # removes.
 class GoldenTest < RingwellTest
   FIXTURES = "#{Server::ROOT}/fixtures/api"
@@ -17,7 +17,7 @@ class GoldenTest < RingwellTest
     end
   end
 
-  # Cases that concern only HTTP servers, not Rack applications. The methods of a path concern both.
+  # Cases that concern only HTTP servers, not Rack applications. A path's methods concern both.
   OF_SERVERS = Dir["#{FIXTURES}/http-*/"] - ["#{FIXTURES}/http-head/"]
   CASES = (Dir["#{FIXTURES}/*/"] - OF_SERVERS).sort.freeze
 
@@ -75,8 +75,7 @@ class GoldenTest < RingwellTest
     running&.stop
   end
 
-  # Creates the application, with options in place of those server settings that it implements
-  # itself.
+  # Creates the application. Server settings that it implements itself are passed as options.
   def application(backend, settings)
     options = {}
     options[:bulk_only] = true if settings.include?("bulk_only = true")

@@ -2,7 +2,7 @@
 
 require "open3"
 
-# Tools for the tests of applications: the fake, and helpers for minitest and RSpec.
+# Tools for testing applications: the fake, and helpers for minitest and RSpec.
 class HelpersTest < RingwellTest
   LIB = File.expand_path("../lib", __dir__)
   SHOP = <<~RUBY

@@ -2,7 +2,7 @@
 
 require "open3"
 
-# The engine's library and its drivers: which is used, and which is refused.
+# The choice of the engine's library and driver, and the libraries that are refused.
 class LibraryTest < RingwellTest
   Library = Ringwell::Engine::Library
   GEM = File.expand_path("..", __dir__)

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Mistakes of callers: each gets a clear error, and none is stored.
+# Callers' mistakes: each gets a clear error, and none is stored.
 class OptionsTest < RingwellTest
   def setup
     super

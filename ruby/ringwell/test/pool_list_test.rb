@@ -2,7 +2,7 @@
 
 require "digest"
 
-# Overflow numbers that a client learns from a server's list of ring pools.
+# Tests that a client reads overflow numbers from a server's list of ring pools.
 class PoolListTest < RingwellTest
   TOKEN = "a-token-of-the-tests"
 

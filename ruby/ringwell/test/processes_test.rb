@@ -55,7 +55,7 @@ class ProcessesTest < RingwellTest
 
   private
 
-  # @yieldparam port [Integer] of Puma with two workers
+  # @yieldparam port [Integer] the port of a Puma with two workers
   def in_cluster(running)
     port = Server.free_port
     Dir.mktmpdir do |files|
@@ -72,7 +72,7 @@ class ProcessesTest < RingwellTest
     end
   end
 
-  # @yield while Sidekiq works on the jobs of sidekiq_jobs.rb
+  # @yield while Sidekiq runs the jobs in sidekiq_jobs.rb
   def with_sidekiq(running, call)
     Dir.mktmpdir do |files|
       @redis = "#{files}/redis"

@@ -13,14 +13,14 @@ exit Minitest.run(ARGV) if ARGV.any?
 # This process loads no compiled code of the gem. Rails under fibers once crashed Ruby 3.1. If that
 # happens again, neither the engine nor the shim is the cause.
 WITHOUT_COMPILED_CODE = %w[NewAppTest RailsTest].freeze
-# The other classes come from a queue. These are first, because they take longest.
+# The other classes come from a queue. These come first, because they take longest.
 LONGEST = %w[PackageTest BenchTest FiddleEngineTest EngineTest GoldenTest EngineServersTest].freeze
 # The number of processes that take classes from the queue, in addition to the first one.
 WORKERS = 2
 
 # Test classes that processes share: each takes the next one until none is left.
 class SharedQueue
-  # The size of an entry in bytes. Each read takes one whole entry from the pipe.
+  # An entry's size in bytes. Each read takes one whole entry from the pipe.
   ENTRY = 64
 
   def initialize(names)

@@ -35,7 +35,7 @@ class ThreadsTest < RingwellTest
       calls: rows.size}
   end
 
-  # Enough numbers for all calls of a thread.
+  # Enough numbers for all of a thread's calls.
   def ring_pools
     KEYS.map do |id, key|
       {id:, key:, numbers: ["#{prefix(id)}000000-#{prefix(id)}#{format("%06d", CALLS / THREADS)}"]}

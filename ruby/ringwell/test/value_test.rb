@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The values: Allocation, Request, RowError, Batch, Pool, Config.
+# The value classes: Allocation, Request, RowError, Batch, Pool, Config.
 class ValueTest < RingwellTest
   Allocation = Ringwell::Allocation
   Request = Ringwell::Request

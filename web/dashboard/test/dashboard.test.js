@@ -101,7 +101,7 @@ const open = async (path, options = {}) => {
 /** Whether the complaint is expected: the browser also reports that a page is missing. */
 const expected = (path, complaint) => ['pools/77', 'nothing'].includes(path) && complaint.includes('404');
 
-/** Rules of axe whose results depend on the colours or on the width. */
+/** axe rules whose results depend on the colours or on the width. */
 const OF_COLOURS = ['color-contrast', 'link-in-text-block'];
 const OF_WIDTH = ['target-size', 'scrollable-region-focusable'];
 
@@ -324,7 +324,7 @@ test('forms from other sites, wrong names and planted sessions are refused', asy
   }
   assert.equal((await ask('/ui/logout', form({ form: 'guessed' }, { cookie }))).status, 403);
   assert.equal((await ask('/ui/login', form({ token: TOKEN }, { origin: `http://${host}` }))).status, 303);
-  // A page whose name was made to resolve to this server.
+  // A page whose host name was made to resolve to this server.
   for (const name of ['evil.example', `evil.example:${host.split(':')[1]}`]) {
     assert.equal((await ask('/ui/', { headers: { host: name, cookie } })).status, 421);
   }

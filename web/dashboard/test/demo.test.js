@@ -1,4 +1,4 @@
-// The demo from a new user's view: one address, a personal number, the dashboard beside it, load,
+// The demo as a new user sees it: one address, a personal number, the dashboard beside it, load,
 // overflow and recovery. RINGWELL_BIN sets the program.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';

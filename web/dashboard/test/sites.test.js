@@ -1,4 +1,5 @@
-// Changes of web sites in a real Chromium, against the real program with its directory in a database.
+// Changes to web sites in a real Chromium, against the real program with its directory in a
+// database.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

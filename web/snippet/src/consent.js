@@ -1,7 +1,8 @@
 // Follows the visitor's consent, in Google's Consent Mode v2 and the TCF.
 
 /**
- * The interval in milliseconds at which the page's dataLayer is checked, because it has no event.
+ * The interval in milliseconds at which the page's dataLayer is checked, because it reports no
+ * changes.
  */
 const LOOK = 500;
 

@@ -1,4 +1,4 @@
-// The script of a page: requests the visitor's numbers once, shows them, and keeps them.
+// The page's script: requests the visitor's numbers once, shows them, and keeps them.
 //
 // <script async src="https://calls.example/rw.js" data-site="pk_…"></script>
 // It never throws, hides nothing, and stores nothing before consent. If there is no answer within
@@ -12,7 +12,7 @@ const DEADLINE = 1500;
 const BEAT = 60000;
 /** The interval at which the end of the lease is checked, with a clock that also counts sleep. */
 const LOOK = 500;
-/** Parameters that identify the advertisement of the visit. */
+/** Parameters that identify the advertisement that led to the visit. */
 const CLICKS = /^utm_|clk?id$|braid$/;
 /** Events that are caused only by a person, or by a program that imitates one. */
 const SIGNS = ['scroll', 'keydown', 'pointerdown', 'pointermove'];
@@ -120,7 +120,7 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
   const consent = (isGiven) => {
     if (isGiven === isAllowed) return;
     isAllowed = isGiven;
-    // With a new object, earlier answers are ignored.
+    // Because this is a new object, answers to earlier requests are ignored.
     take(isGiven ? { ...lease } : { swaps: [] });
     recall();
     run();

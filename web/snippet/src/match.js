@@ -6,15 +6,15 @@
 
 // The characters between two digits: spaces, dots, dashes and parentheses of all kinds.
 const GAP = '\\s*([^\\d\\p{L}\\s+,:;]\\s*){0,3}';
-// Texts beside which nothing matches: digits of a longer number, a word, or the prefix of another
-// country. An extension may follow. A browser without look-behinds (Safari before 16.4) swaps
+// Texts next to which nothing matches: digits of a longer number, a word, or another country's
+// prefix. An extension may follow. A browser without look-behinds (Safari before 16.4) swaps
 // nothing.
 const BEFORE = '(?<![\\d\\p{L}_]|\\d[-.]|\\+\\P{L}{1,6})';
 const AFTER = '(?![-.]?\\d|_|(?!e?xt?\\P{L})\\p{L})';
 
 const spread = (digits) => digits.split('').join(GAP);
 
-/** Returns the swap with the pattern of its number and the digits that replace it. */
+/** Returns the swap with its number's pattern and the digits that replace the number. */
 export const compile = (swap) => {
   const { cc, from, to } = swap;
   const start = 1 + cc.length;
@@ -29,8 +29,8 @@ export const compile = (swap) => {
 };
 
 /**
- * Returns `text` with every number swapped, as an array with one entry for each unit of `text`, so
- * that a number that spans several nodes can be written back to its place. Undefined if there is
+ * Returns `text` with every number swapped, as an array. It has one entry for each unit of `text`,
+ * so that a number that spans several nodes can be written back to its place. Undefined if there is
  * nothing to swap.
  */
 export const swap = (text, swaps) => {

@@ -11,7 +11,7 @@ const INLINE = /^(#|(A|B|EM|FONT|I|MARK|SMALL|SPAN|STRONG|U)$)/;
 const SKIP = 'style,textarea,[contenteditable],[data-rw-skip],script';
 const ATTRIBUTES = ['href', 'title', 'content', 'aria-label', 'data-rw-number'];
 const ELEMENTS = '[href^="tel:" i],[href^="sms:" i],[aria-label],[title],[itemprop=telephone],[data-rw-number]';
-/** The maximum time of a piece of work before the browser can continue, in milliseconds. */
+/** The maximum duration of a piece of work, in milliseconds, before the browser can continue. */
 const SLICE = 6;
 /**
  * If a node is reset this often within a second, it is no longer changed, because another script
@@ -60,7 +60,8 @@ const block = (node) => {
 };
 
 /**
- * Returns a piece of work, which walks the text below `top` until it is finished or out of time.
+ * Returns a piece of work: a function that walks the text below `top` until it is finished or out
+ * of time.
  */
 const walk = (top, last) => {
   const walker = document.createTreeWalker(top, 4);

@@ -269,7 +269,7 @@ test('a background tab sends no keep-alive, and sends one as soon as it is visib
     Object.defineProperty(document, 'hidden', { get: () => isHidden });
     window.hide = (is) => { isHidden = is; document.dispatchEvent(new Event('visibilitychange', { bubbles: true })); };
     const every = window.setInterval;
-    // A minute of the script lasts 0.1 s.
+    // Makes each of the script's minutes last 0.1 s.
     window.setInterval = (then, time) => every(then, time === 60000 ? 100 : time);
   };
   const { page, context, errors } = await visit('<p>800-555-0100</p>', { init });

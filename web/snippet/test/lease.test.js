@@ -1,11 +1,11 @@
-// The time for which a page shows and keeps a visitor's number, and the data that a refusal
+// The period during which a page shows and keeps a visitor's number, and the data that a refusal
 // removes.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { AGENT, api, origin, shown, visit } from './pages.js';
 
-/** Gives the number of pk_short, the only one of its pool, to another visitor. */
+/** Gives pk_short's number, the only one in its pool, to another visitor. */
 const another = async () => {
   const headers = { origin, 'user-agent': AGENT, 'sec-fetch-site': 'cross-site' };
   const answer = await fetch(`${api}/site/v1/numbers`, { method: 'POST', body: '{"site":"pk_short"}', headers });
@@ -45,7 +45,8 @@ for (const [what, answered, expected] of [
       else answered(route);
       isFirst = false;
     };
-    // After the first answer, the clock is an hour behind, so the page cannot detect the end.
+    // After the first answer, the clock is an hour behind, so the page cannot detect the end of the
+    // lease.
     const init = () => {
       const now = Date.now;
       window.delay = () => { Date.now = () => now() - 3600e3; };

@@ -101,7 +101,7 @@ export const visit = async (body, { tag = '', head = '', headers, path = '/', in
   const errors = [];
   page.on('pageerror', (error) => errors.push(String(error)));
   page.on('console', (message) => {
-    // The browser itself reports failed requests, which are not errors of the page.
+    // The browser itself reports failed requests, which are not page errors.
     if (message.type() === 'error' && !/Failed to load resource|net::ERR/.test(message.text())) errors.push(message.text());
   });
   if (init) await page.addInitScript(init);

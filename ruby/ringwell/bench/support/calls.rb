@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
-# Measures the cost of one engine call, by Fiddle and by the shim in C, with the GVL kept and
-# released, alone and beside a thread that is always busy. They take turns. The result is the median
-# of the rounds.
+# Measures the cost of one engine call, through Fiddle and through the C shim, with the GVL kept and
+# released, and with and without another busy thread. They take turns. The result is the median of
+# the rounds.
 class Calls
   WAYS = %i[fiddle shim].product([false, true]).freeze
   POOL = {id: 1, key: "S3CR3TKEY0000001", numbers: ["8880000000-8880000999"],
            overflow: "8880009999", lifetime: 0.01}.freeze
 
-  # @param seconds [Float] of each measurement
+  # @param seconds [Float] the duration of each measurement
   # @param rounds [Integer]
   def initialize(seconds, rounds)
     @seconds = seconds

@@ -53,7 +53,7 @@ class PureRuby
     @mutex = Mutex.new
   end
 
-  # @return [String] the bytes of the answer
+  # @return [String] the answer's bytes
   def bulk(body, **)
     rows = JSON.parse(body).fetch("requests")
     now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

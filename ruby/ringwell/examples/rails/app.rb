@@ -7,7 +7,7 @@ require "action_controller/railtie"
 begin
   require "active_job/railtie"
 rescue LoadError
-  # Only outcomes of calls need ActiveJob.
+  # Only call outcomes need ActiveJob.
 end
 require "ringwell/rails"
 

@@ -2,7 +2,7 @@
 
 require_relative "small_scheduler"
 
-# Runs examples under a `Fiber::Scheduler`: that of async if it is installed, else the small one.
+# Runs examples under a `Fiber::Scheduler`: async's if it is installed, otherwise the small one.
 module Evented
   # The names of the available schedulers.
   def self.schedulers

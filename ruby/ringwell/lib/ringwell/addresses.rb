@@ -33,7 +33,7 @@ module Ringwell
     private
 
     def found(deadline)
-      # A thread of the parent does not exist in a forked child.
+      # The parent's threads do not exist in a forked child.
       @looking = nil if @looking && !@looking.alive?
       begin_to_look if !@looking && Deadline.now >= @stale_at
       until @found || !@looking

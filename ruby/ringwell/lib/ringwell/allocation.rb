@@ -23,7 +23,7 @@ module Ringwell
     # @param pool [String] the ring pool's id
     # @param number [String] ten digits, e.g. "8885550142"; E.164 if the country code is not 1, e.g.
     #   "+493012345678"
-    # @param national [String, nil] the number in the usual form of its country
+    # @param national [String, nil] the number in its country's usual form
     # @param reason [Symbol] one of {REASONS}
     # @raise [ArgumentError] names the invalid field
     def initialize(pool:, number:, reason: :allocated, request_id: nil, tracking_url: "",
@@ -57,8 +57,8 @@ module Ringwell
 
     def to_json(*args) = as_json.to_json(*args)
 
-    # Fills a new allocation with frozen values, faster than keyword arguments. Only for {Batch} and
-    # {Allocator}; existing allocations are frozen.
+    # Fills a new allocation with frozen values, which is faster than keyword arguments. Only for
+    # {Batch} and {Allocator}; existing allocations are frozen.
     #
     # @param national [String, nil] need not be frozen; omitted for country code 1, because it
     #   follows from the number

@@ -1,23 +1,22 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The interface of every source of numbers: the {Client}, the {Fake}, and an engine in the
-  # process.
+  # The interface of every source of numbers: the {Client}, the {Fake}, and an in-process engine.
   #
-  # Creates requests and outcomes, and prefers a known overflow number to an error. The source
-  # itself only turns the bytes of a batch into the bytes of its answer, in `exchange`.
+  # Creates requests and outcomes, and returns a known overflow number instead of an error. The
+  # source itself only implements `exchange`, which turns a batch's bytes into the answer's bytes.
   module Allocator
     # The maximum number of overflow numbers that are learned from answers.
     LEARNT_MAX = 100_000
 
-    # The format of the value of the `Idempotency-Key` header.
+    # The format of the `Idempotency-Key` header's value.
     IDEMPOTENCY_KEY = /\A[\x20-\x7e]{1,256}\z/
 
-    # The maximum length of the key of a batch that is sent in several requests.
+    # The maximum length of the idempotency key if a batch is sent in several requests.
     IDEMPOTENCY_KEY_OF_PARTS = 240
 
-    # The row errors that are not the caller's mistake. Each has the reason that is given if a known
-    # overflow number is returned instead.
+    # The row errors that are not the caller's mistake. The value is the reason that is given if a
+    # known overflow number is returned instead.
     FAULTS = {pool_exhausted: :exhausted, service_unavailable: :failed,
                internal_service_error: :failed}.freeze
 
@@ -52,9 +51,9 @@ module Ringwell
     #
     #     batch = client.bulk { |b| b.allocate("42", key: key, params: { m1: "autos" }) }
     #
-    # If there are more rows than one request may have, sends several requests, one after another,
-    # within the deadline. If `rows` is a String, sends these bytes, returns the bytes of the
-    # answer, and raises every failure.
+    # If there are more rows than one request may contain, sends several requests, one after
+    # another, within the deadline. If `rows` is a String, sends these bytes, returns the answer's
+    # bytes, and raises every failure.
     #
     # @param rows [Array<Request>, String, nil] instead of a block
     # @param deadline [Numeric, nil] seconds; overrides the source's deadline
@@ -77,12 +76,12 @@ module Ringwell
       settle(asked, deadline, idempotency_key)
     end
 
-    # The seconds within which a call has an outcome, unless the call sets its own deadline.
+    # The maximum duration of a call, in seconds, unless the call sets its own deadline.
     #
     # @return [Numeric]
     attr_reader :deadline
 
-    # The overflow number of a pool, if it was configured or was in an earlier answer.
+    # A pool's overflow number, if it was configured or was in an earlier answer.
     #
     # @param pool [String, Integer]
     # @return [String, nil]
@@ -176,7 +175,7 @@ module Ringwell
     # Each part has its own key, because two parts may have the same rows.
     def check_idempotency_key_of_parts(key)
       key.nil? || key.size <= IDEMPOTENCY_KEY_OF_PARTS or
-        raise ArgumentError, "idempotency_key of a batch in several requests must have at most " \
+        raise ArgumentError, "idempotency_key for a batch in several requests must have at most " \
                              "#{IDEMPOTENCY_KEY_OF_PARTS} characters"
     end
   end

@@ -2,8 +2,7 @@
 
 module Ringwell
   # The outcomes of a batch, in the order of its requests. Each is an {Allocation} or a {RowError};
-  # if no answer arrived and the pool's overflow number is unknown, it is the error of the whole
-  # batch.
+  # if no answer arrived and the pool's overflow number is unknown, it is the batch's error.
   class Batch
     include Enumerable
 
@@ -49,7 +48,7 @@ module Ringwell
 
     def to_json(*args) = as_json.to_json(*args)
 
-    # Reads the body of an answer.
+    # Reads an answer's body.
     #
     # @param body [String]
     # @param asked [Builder] the rows that were sent
@@ -81,7 +80,7 @@ module Ringwell
         overflow ? yield(index, allocation) : allocation
       end
     rescue JSON::ParserError, KeyError, TypeError, NoMethodError, ArgumentError => error
-      raise ProtocolError, "the answer is not that of a batch: #{error.message}"
+      raise ProtocolError, "the answer is not a batch answer: #{error.message}"
     end
 
     # A server omits an id that it does not accept.

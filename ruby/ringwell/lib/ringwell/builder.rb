@@ -5,8 +5,8 @@ module Ringwell
     # Collects the rows in the block of {Allocator#bulk}. Each row is checked and written as JSON
     # when it is added.
     #
-    # Stores one array for each field, and the JSON in pieces. An object and a string for each row
-    # took half of the time to build a batch
+    # Stores one array for each field, and the JSON in pieces. Creating an object and a string for
+    # each row took half of the time needed to build a batch
     # (docs/decisions/028-options-of-the-gem-are-keywords.md).
     class Builder
       # Text that needs no escaping in JSON.
@@ -23,7 +23,7 @@ module Ringwell
           requests.map { |row| "#{row.json}," }, Array.new(requests.size, &:itself))
       end
 
-      # @param rows [Rows] of the source of numbers
+      # @param rows [Rows] the cached row parts of the source of numbers
       def initialize(rows)
         @rows = rows
         @heads = rows.heads

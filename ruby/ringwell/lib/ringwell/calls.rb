@@ -27,7 +27,7 @@ module Ringwell
     #   cannot hold exact cents
     # @param currency [String, nil] three letters, with `value`
     # @param at [Time, String, nil] the time of the outcome
-    # @param external_id [String, nil] your own id of the outcome, e.g. an order's number
+    # @param external_id [String, nil] your own id for the outcome, e.g. an order number
     # @param idempotency_key [String, nil] by default, built from call, type and external_id
     # @return [Hash{String => Object}] the server's answer
     # @raise [TransportError, ServerError] the outcome was not recorded, or may not have been

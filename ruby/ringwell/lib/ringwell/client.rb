@@ -13,7 +13,7 @@ module Ringwell
     PATH = "/api/2013-07-01/bulk.json"
 
     # @param endpoints [String, Array<String>] "http://HOST:PORT" or "unix:PATH"; calls take turns
-    # @param deadline [Numeric] seconds within which a call has an outcome, including the time to
+    # @param deadline [Numeric] the maximum duration of a call in seconds, including the time to
     #   wait for a connection and to connect
     # @param connections [Integer] the maximum number at a time; further calls wait
     # @param idle [Numeric] seconds after which an unused connection is not used again
@@ -47,7 +47,7 @@ module Ringwell
     attr_reader :retries
 
     # Learns the overflow numbers of all ring pools from a server that keeps its pools in a
-    # database. They then need not be configured, or received in an answer first.
+    # database. The numbers then need not be configured, or received in an answer first.
     #
     # @param management [String] "http://HOST:PORT" of its management address
     # @param token [String] a token that may read the list
@@ -143,7 +143,7 @@ module Ringwell
         raise
       end
     rescue DeadlineExceeded => error
-      # Only this endpoint's part of the time is used up; another endpoint may be faster.
+      # Only this endpoint's share of the time is used up; another endpoint may be faster.
       raise unless deadline.left.positive?
 
       raise ConnectError, error.message

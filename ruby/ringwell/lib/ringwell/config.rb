@@ -4,7 +4,7 @@ require_relative "base"
 require_relative "pool"
 
 module Ringwell
-  # The settings of a client, as written in a file.
+  # A client's settings, as written in a file.
   #
   #     endpoints: ["unix:/run/ringwell.sock"]
   #     deadline: 0.15
@@ -18,8 +18,8 @@ module Ringwell
     # @param pools [Enumerable<Pool>]
     # @param fake [Boolean] whether {#client} is a {Fake} that accepts all pools
     # @param management [Hash, nil] `url` and `token`, for {Calls}
-    # @param snippet [Hash, nil] `url`, `site`, and optionally `integrity` and `file`, for the tag
-    #   helper of Rails
+    # @param snippet [Hash, nil] `url`, `site`, and optionally `integrity` and `file`, for the Rails
+    #   tag helper
     def initialize(endpoints: nil, deadline: 0.15, connections: 16, idle: 30, pools: [], fake: false,
       management: nil, snippet: nil)
       fake || endpoints or raise ArgumentError, "missing keyword: :endpoints"
@@ -65,7 +65,7 @@ module Ringwell
     def self.read_pool(id, settings)
       Pool.new(id: id.to_s, **settings.to_h.transform_keys(&:to_sym))
     rescue ArgumentError => error
-      raise ConfigError, "settings of pool #{id}: #{error.message}"
+      raise ConfigError, "settings for pool #{id}: #{error.message}"
     end
     private_class_method :read_pool
 

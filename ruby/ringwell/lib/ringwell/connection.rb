@@ -18,7 +18,7 @@ module Ringwell
     # Connects.
     #
     # @param endpoint [Endpoint]
-    # @param addresses [Array<Addrinfo>] of the endpoint, at least one
+    # @param addresses [Array<Addrinfo>] the endpoint's addresses, at least one
     # @raise [ConnectError, DeadlineExceeded]
     def initialize(endpoint, addresses, deadline)
       @endpoint = endpoint
@@ -26,7 +26,7 @@ module Ringwell
       addresses.each_with_index do |address, tried|
         return connect(address, deadline.part(addresses.size - tried))
       rescue SystemCallError, DeadlineExceeded => error
-        # An address that does not answer uses only its part of the time. The rest is for the next
+        # An address that does not answer uses only its share of the time. The rest is for the next
         # addresses.
         next if tried + 1 < addresses.size
         raise if error.is_a?(DeadlineExceeded)
@@ -72,8 +72,8 @@ module Ringwell
       end
       @used_at = Deadline.now
     ensure
-      # After any failure, even if the waiting thread or fiber was stopped. There is no socket if
-      # the process has run out of file descriptors.
+      # Closes the socket after any failure, even if the waiting thread or fiber was stopped. There
+      # is no socket if the process has run out of file descriptors.
       @socket&.close unless @used_at
     end
 

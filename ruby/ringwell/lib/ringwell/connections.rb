@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The connections of one client: their limit, and which are idle.
+  # One client's connections. Limits their number, and keeps the idle ones.
   #
-  # The state belongs to the instance, never to a thread or fiber: each one that ended would leave a
-  # socket open. A call waits here for its turn, at most until its deadline. Invariant: connections
-  # in use and idle connections together never exceed `size`.
+  # The state belongs to the instance, never to a thread or fiber, because each thread or fiber that
+  # ended would leave a socket open. A call waits here for its turn, at most until its deadline.
+  # Invariant: connections in use and idle connections together never exceed `size`.
   class Connections
     # @param size [Integer] the maximum number of connections at a time
     # @param idle [Numeric] seconds after which an unused connection is not used again. Must be less

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The time on the monotonic clock by which an answer must have arrived. Each wait of a call is
-  # limited to the remaining time, so that their sum never exceeds it.
+  # The time on the monotonic clock by which an answer must have arrived. Each wait in a call is
+  # limited to the remaining time, so that the whole call never exceeds the deadline.
   class Deadline
     # Seconds on the monotonic clock, which is never adjusted.
     def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -7,7 +7,7 @@ module Ringwell
 
     HTTP = %r{\Ahttp://(?<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(?<port>\d{1,5}))?/?\z}
 
-    # @return [String] the value of the `Host` header
+    # @return [String] the `Host` header's value
     attr_reader :host
 
     # @raise [ConfigError] names the expected format

@@ -1,17 +1,17 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The endpoints of one client: which is next, and which rest after a failure.
+  # One client's endpoints. Chooses the next one, and rests those that failed.
   #
   # An endpoint that failed comes last until its rest is over. Then one call at a time tries it, and
   # all other calls use other endpoints until that call has an answer. Each further failure doubles
   # the rest.
   class Endpoints
-    # The lengths of the first rest and of the longest, in seconds.
+    # The lengths of the first and the longest rest, in seconds.
     REST = 1.0
     REST_MAX = 16.0
 
-    # The known state of an endpoint.
+    # An endpoint's known state.
     State = Struct.new(:endpoint, :addresses, :failures, :rests_until, :probed)
     private_constant :State
 
@@ -22,13 +22,14 @@ module Ringwell
       @next = 0
     end
 
-    # Tries the endpoints in turn as long as nothing was sent and time is left. Once a request was
-    # sent, a number may have been handed out, so no other endpoint is tried, unless the server
-    # answers 503: then it has handed out no number.
+    # Tries the endpoints in turn as long as nothing has been sent and time is left. Once a request
+    # has been sent, a number may have been handed out, so no other endpoint is tried. The exception
+    # is a 503, because the server has then handed out no number.
     #
     # @yieldparam endpoint [Endpoint]
-    # @yieldparam addresses [Addresses] of the endpoint
-    # @yieldparam part [Deadline] for connecting: another endpoint may be faster
+    # @yieldparam addresses [Addresses] the endpoint's addresses
+    # @yieldparam part [Deadline] the deadline for connecting, because another endpoint may be
+    #   faster
     # @yieldreturn [Response]
     # @return [Response]
     # @raise [ConnectError] no endpoint could be reached

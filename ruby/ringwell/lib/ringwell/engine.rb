@@ -4,12 +4,12 @@ require_relative "base"
 
 module Ringwell
   # Gets numbers from an engine in this process. There is no server and no socket, but the code and
-  # files are those of the server.
+  # files are the server's.
   #
   #     engine = Ringwell::Engine.open(config: "ringwell.toml")
   #     engine.allocate("42", key: key, params: { m1: "autos" }).number
   #
-  # A call takes microseconds, or with durability "disk", as long as the disk takes. It blocks its
+  # A call takes microseconds or, with durability "disk", as long as the disk takes. It blocks its
   # thread and holds the GVL for that time. Only one process can open the data: open it after a
   # fork, in one worker.
   class Engine
@@ -19,7 +19,7 @@ module Ringwell
       # Opens an engine; with a block, closes it afterwards.
       #
       # @param config [String, nil] path of a server's configuration file
-      # @param data [String, nil] the directory of journals; overrides the file
+      # @param data [String, nil] the journal directory; overrides the file
       # @param durability [String, Symbol, nil] disk, os or memory; overrides the file
       # @param ring_pools [Enumerable<Hash>, nil] instead of a file: `id:`, `key:`, `numbers:`, and
       #   optionally `overflow:`, `lifetime:` (seconds, by default 1800), `tracking_url:` with
@@ -80,7 +80,7 @@ module Ringwell
     #   takes milliseconds. Otherwise it costs time, because another thread may keep the GVL for
     #   100 ms
     # @param library [String] path of the library
-    # @param driver [Symbol, nil] :shim or :fiddle; by default, the shim in C, if it was compiled
+    # @param driver [Symbol, nil] :shim or :fiddle; by default, the C shim, if it was compiled
     # @param pools [Enumerable<Pool>] keys and overflow numbers of pools that are used often
     # @param overflow [Hash] pool ids and their overflow numbers
     # @param instrumenter [#instrument, Symbol, nil] :active_support for ActiveSupport::Notifications
@@ -124,7 +124,7 @@ module Ringwell
       # The engine belongs to the parent and is only released here.
     end
 
-    # The way of calling the library: :shim (in C) or :fiddle.
+    # The driver that calls the library: :shim (in C) or :fiddle.
     #
     # @return [Symbol]
     def driver = @library.driver

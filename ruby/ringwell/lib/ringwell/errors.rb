@@ -13,7 +13,7 @@ module Ringwell
   # No endpoint sent a readable answer. Numbers may have been handed out, except after a
   # {ConnectError}.
   class TransportError < Error
-    # Why a row that gets its pool's overflow number instead was not attributed.
+    # The reason given for a row that gets its pool's overflow number instead.
     def reason = :unreachable
 
     def retryable? = true
@@ -57,10 +57,10 @@ module Ringwell
       super("status #{status}: #{text}")
     end
 
-    # Why a row that gets its pool's overflow number instead was not attributed.
+    # The reason given for a row that gets its pool's overflow number instead.
     def reason = :failed
 
-    # A fault of the server is temporary; an invalid request stays invalid.
+    # A server fault is temporary; an invalid request stays invalid.
     def retryable? = status >= 500
 
     # The message and class from the API's error object, or the first bytes of any other body.
@@ -72,9 +72,9 @@ module Ringwell
     end
   end
 
-  # The engine in the process cannot do the requested work; see docs/spec/embed.md. It is never
-  # replaced by overflow numbers: every cause except a full disk is a mistake or fault that would go
-  # unnoticed.
+  # The in-process engine cannot do the requested work; see docs/spec/embed.md. It is never replaced
+  # by overflow numbers: every cause except a full disk is a mistake or fault that would otherwise
+  # go unnoticed.
   class EngineError < Error; end
 
   # A call failed because of a bug in the engine. The engine refuses all further calls: close it and

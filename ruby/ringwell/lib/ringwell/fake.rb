@@ -15,18 +15,19 @@ module Ringwell
   class Fake
     include Allocator
 
-    # A ring pool of the fake: the times when its numbers become free, in the order of choice.
+    # A ring pool in the fake. `free_at` maps its numbers to the times when they become free, in the
+    # order of allocation.
     Ring = Struct.new(:id, :key, :free_at, :overflow, :lifetime, :visitors, :exhausted)
     private_constant :Ring
 
     SUFFIX = %r{\A(?<pool>[^/]+)/allocate_number\.(?:json|xml|csv)\?(?<query>.*)\z}m
     BAD_SUFFIX = "api_suffix must be " \
                  "<pool id>/allocate_number.json?ring_pool_key=<key>&<parameters>"
-    # The key of rows that contain none, for pools that accept every key.
+    # The key for rows that contain none, in pools that accept every key.
     ANY_KEY = "any"
     private_constant :SUFFIX, :BAD_SUFFIX, :ANY_KEY
 
-    # @return [Float] seconds of the virtual clock
+    # @return [Float] the virtual clock's time in seconds
     attr_reader :now
     # @return [Array<Hash>] each number that was handed out: :pool, :number, :overflow, :params, :at
     attr_reader :history
@@ -52,7 +53,7 @@ module Ringwell
     #
     # @param numbers [Enumerable<String>] in the order of allocation
     # @param overflow [String, nil] allocated when no number is free
-    # @param lifetime [Numeric] seconds of the virtual clock
+    # @param lifetime [Numeric] seconds on the virtual clock
     def pool(id, key:, numbers:, overflow: nil, lifetime: 1800)
       free_at = numbers.to_h { |number| [Allocation.new(pool: id.to_s, number:).number, 0.0] }
       @rings[id.to_s] = Ring.new(id.to_s, key, free_at, overflow, lifetime, {}, false)
@@ -62,7 +63,7 @@ module Ringwell
     # Advances the clock.
     def advance(seconds) = @now += seconds
 
-    # Makes every further answer take this many seconds of the virtual clock.
+    # Makes every further answer take this many seconds on the virtual clock.
     def late!(seconds) = @late = seconds
 
     # Makes every further request fail to connect.

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # Additional headers of a client's requests: the user agent, and headers that the client's user
-  # sets, such as a trace.
+  # Additional headers for a client's requests: the user agent, and headers that the client's user
+  # sets, such as trace headers.
   class Headers
     NAME = /\A[A-Za-z0-9!#$%&'*+.^_`|~-]+\z/
     VALUE = /\A[\x20-\x7e\t]*\z/

@@ -25,7 +25,7 @@ module Ringwell
       result
     end
 
-    # The event of a batch of rows.
+    # The event for a batch of rows.
     #
     # @yieldreturn [Batch]
     def batch(rows, deadline)
@@ -40,7 +40,7 @@ module Ringwell
       end
     end
 
-    # The event of a batch that is sent as bytes.
+    # The event for a batch that is sent as bytes.
     def bytes(bytes, deadline)
       event("bulk.ringwell", bytes:, deadline:) do |payload|
         yield(payload)

@@ -15,7 +15,7 @@ module Ringwell
       @token = token
     end
 
-    # @return [String] the body of the answer
+    # @return [String] the answer's body
     # @raise [TransportError] there was no answer
     # @raise [ServerError] the answer's status is not 2xx
     def get(path, deadline) = exchange("GET #{path}", nil, deadline)

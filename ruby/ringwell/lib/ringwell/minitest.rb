@@ -22,7 +22,7 @@ module Ringwell
       Testing.finish
     end
 
-    # Fails unless a number of the pool was allocated with these parameters.
+    # Fails unless one of the pool's numbers was allocated with these parameters.
     #
     # @param pool [String, Integer, nil] nil for any
     # @param params [Hash] parameters that the allocation must include
@@ -34,7 +34,7 @@ module Ringwell
       shown.last[:number]
     end
 
-    # Fails if a number of the pool was allocated.
+    # Fails if one of the pool's numbers was allocated.
     #
     # @param pool [String, Integer, nil] nil for any
     def refute_ringwell_number(pool = nil, params: {})

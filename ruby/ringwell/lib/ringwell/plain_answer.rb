@@ -6,7 +6,7 @@ module Ringwell
     # ten-digit number, no tracking URL, and exactly the format that servers write.
     #
     # Returns nil for any other answer. The parser then reads it, so an unusual format only costs
-    # time. The parser took half of the time to read 40 rows
+    # time. The parser took half of the time needed to read 40 rows
     # (docs/decisions/028-options-of-the-gem-are-keywords.md).
     module PlainAnswer
       OPENING = '{"responses":['

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The settings of a ring pool that are given to a client in advance.
+  # A ring pool's settings, which are given to a client in advance.
   class Pool < Value
     value_fields :id, :key, :overflow, secret: [:key]
 

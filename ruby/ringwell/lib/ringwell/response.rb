@@ -4,7 +4,7 @@ module Ringwell
   # Reads one HTTP/1.1 answer from bytes that arrive in pieces, and reports whether its connection
   # can be reused. Does not depend on sockets or clocks.
   class Response
-    # An answer of the API is never longer: 500 rows with tracking URLs of 8 KiB fit.
+    # The API's answers are never longer: 500 rows with 8 KiB tracking URLs fit.
     HEAD_BYTES_MAX = 64 * 1024
     BODY_BYTES_MAX = 5 * 1024 * 1024
 

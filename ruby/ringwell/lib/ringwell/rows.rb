@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # Caches the common parts of a source's rows: the keys of its pools, and JSON that is written only
-  # once, namely the start of a row and the names of parameters.
+  # Caches the parts that a source's rows have in common: the pools' keys, and the JSON for row
+  # starts and parameter names, which is written only once.
   class Rows
     # The maximum number of cached starts, and of cached names.
     KEPT_MAX = 10_000

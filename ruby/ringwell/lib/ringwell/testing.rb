@@ -6,8 +6,8 @@ module Ringwell
   # The common part of the helpers for minitest and RSpec: a fresh {Fake} as {Ringwell.client} for
   # each test.
   module Testing
-    # The fake of the current test: {Ringwell.client} if that is a fake, else a new fake that
-    # replaces it and accepts any pool.
+    # The current test's fake: {Ringwell.client} if that is a fake, else a new fake that replaces it
+    # and accepts any pool.
     #
     # @return [Fake]
     def ringwell
@@ -37,7 +37,7 @@ module Ringwell
 
     # The numbers that were each allocated to a single visitor.
     #
-    # @param pool [String, Integer, nil] only of this pool; nil for any
+    # @param pool [String, Integer, nil] only from this pool; nil for any
     # @param params [Hash] parameters that the allocation must include
     # @return [Array<Hash>] entries of {Fake#history}
     def self.shown(pool, params)

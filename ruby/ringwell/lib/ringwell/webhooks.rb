@@ -31,10 +31,10 @@ module Ringwell
     # No event is longer.
     BODY_BYTES_MAX = 256 * 1024
 
-    # @param secrets [String, Array<String>] "whsec_…"; two during a change of secrets
-    # @param tolerance [Numeric] the tolerance for the sender's clock, in seconds
-    # @param seen [#add?, #delete] remembers the ids of events; if several processes receive them, a
-    #   store that they share, e.g. {CacheSeen}
+    # @param secrets [String, Array<String>] "whsec_…"; two while the secret is being replaced
+    # @param tolerance [Numeric] how far the sender's clock may differ, in seconds
+    # @param seen [#add?, #delete] stores event ids; if several processes receive events, a store
+    #   that they share, e.g. {CacheSeen}
     # @param clock [#call] seconds since 1970
     # @yieldparam hooks [self] calls {#on}
     # @raise [ConfigError] a secret is invalid
@@ -46,7 +46,7 @@ module Ringwell
       yield self if block_given?
     end
 
-    # Calls the block for each event of these types.
+    # Calls the block for each event with one of these types.
     #
     # @param types [Array<String>] e.g. "call.completed"; without any, all events
     # @yieldparam event [Event]
@@ -58,7 +58,7 @@ module Ringwell
       self
     end
 
-    # @param env [Hash] of Rack
+    # @param env [Hash] the Rack environment
     # @return [Array] status, headers, body
     def call(env)
       return answer(405, "send a POST", "allow" => "POST") unless env["REQUEST_METHOD"] == "POST"

@@ -20,7 +20,7 @@ module Covered
     }.to_h
   end
 
-  # @param results [Array<Hash>] of all processes
+  # @param results [Array<Hash>] the results of all processes
   # @return [Boolean] whether the coverage is high enough
   def self.report(results)
     counts = results.reduce { |one, other| one.merge(other) { |_, a, b| a + b } }

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Makes servers print nothing, whatever their version.
+# Makes servers of any version print nothing.
 module Quiet
   # The second argument of Puma::Server.new. Before Puma 6, events write the logs.
   def self.puma

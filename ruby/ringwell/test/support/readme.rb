@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Runs the examples of README.md, in order, in one binding. Lines with `# => value` must have that
-# value.
+# Runs the examples of README.md, in order, in one binding. A line with `# => value` must return
+# that value.
 #
 # As a program, `ruby readme.rb README URL` runs the examples with the installed gem.
 class Readme
@@ -43,7 +43,7 @@ class Readme
     count
   end
 
-  # Runs a statement over several lines, which must have the value of the marked line.
+  # Runs a multi-line statement, which must return the value on the marked line.
   def whole(block)
     compare(block[/# => (.*)$/, 1], block)
     1

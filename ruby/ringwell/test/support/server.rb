@@ -13,7 +13,7 @@ class Server
   ROOT = File.expand_path("../../../..", __dir__)
 
   class << self
-    # The path of the program: RINGWELL_BIN, or cargo's build.
+    # The program's path: RINGWELL_BIN, or cargo's build.
     def program
       @program ||= begin
         target = ENV.fetch("CARGO_TARGET_DIR", "#{ROOT}/target")
@@ -36,8 +36,8 @@ class Server
   #   it
   attr_reader :port, :pid, :parent
 
-  # @param pools [String] the TOML of the ring pools
-  # @param settings [String] other lines of the configuration, before the pools
+  # @param pools [String] the ring pools in TOML
+  # @param settings [String] other configuration lines, before the pools
   # @param files [Hash{String => String}] secrets beside the configuration, by name
   def initialize(pools, settings: "", files: {}, environment: {}, port: nil)
     @parent = Process.pid
@@ -60,7 +60,7 @@ class Server
 
   def socket = "unix:#{@files}/socket"
 
-  # The arguments of the program.
+  # The program's arguments.
   def command = ["serve", "--config", "#{@files}/ringwell.toml"]
 
   # Kills the server, like a crash.
@@ -77,7 +77,7 @@ class Server
     Process.wait(@pid, Process::WUNTRACED)
   end
 
-  # The TOML of a pool.
+  # A pool's TOML.
   def self.pool(id, key:, numbers:, overflow: nil, lifetime: 1800)
     last = overflow ? "overflow_number = #{overflow.inspect}" : "allow_overflow = false"
     <<~TOML

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# The jobs of an application, loaded by Sidekiq. As soon as Sidekiq has started, they are queued:
-# three jobs with the outcome of the same call, and 40 jobs that request a number.
+# An application's jobs, loaded by Sidekiq. As soon as Sidekiq has started, they are queued: three
+# jobs with the same call's outcome, and 40 jobs that request a number.
 require "active_job"
 require "sidekiq"
 require "ringwell"

@@ -4,8 +4,8 @@ require "socket"
 require "json"
 
 # A server with any behaviour that a test needs, including faulty behaviour. The block receives each
-# request: its body, its number on this server, the number of its connection, and the socket. The
-# block returns the bytes to send, :close, or :hang.
+# request: its body, its number on this server, its connection's number, and the socket. The block
+# returns the bytes to send, :close, or :hang.
 class StubServer
   Request = Struct.new(:head, :body, :number, :connection, :socket)
 

@@ -24,7 +24,7 @@ module Telephone
     assert_equal "200", answer.code, answer.body
   end
 
-  # Returns the answer of the server's management address.
+  # Returns the answer from the server's management address.
   def ask(server, path, body = nil)
     uri = URI("#{server.url}#{path}")
     headers = {"content-type" => "application/json", "authorization" => "Bearer #{TOKEN}"}

@@ -6,8 +6,8 @@ module Ringwell
   class Engine
     # The functions of the engine's library, called through Ruby's standard library.
     #
-    # All code that handles pointers is here. The shim in C (ext/shim/shim.c) has the same methods
-    # and is faster. {Library.refuse} explains each status other than 0.
+    # All code that handles pointers is here. The C shim (ext/shim/shim.c) has the same methods and
+    # is faster. {Library.refuse} explains each status other than 0.
     class ByFiddle
       # The size of three words that the library fills and clears: the address, length and capacity
       # of its bytes. Each call creates its own buffer. A copy of a constant would be wrong, because
@@ -46,7 +46,7 @@ module Ringwell
       end
 
       # @param key [String, nil] the idempotency key
-      # @return [String] the bytes of the answer
+      # @return [String] the answer's bytes
       def bulk(handle, body, key, milliseconds)
         # Without the GVL, another thread might change the body during the call.
         body = body.dup if @release_gvl
@@ -55,7 +55,7 @@ module Ringwell
         end
       end
 
-      # @return [String] the bytes of the answer, like the three methods below
+      # @return [String] the answer's bytes, like the three methods below
       def status(handle) = said { |out| @status.call(handle, out) }
 
       def flush(handle) = said { |out| @flush.call(handle, out) }

@@ -6,9 +6,10 @@ module Ringwell
   class Engine
     # The engine's library: finds it, chooses the driver, and explains its statuses.
     #
-    # Two drivers with the same methods call it: the shim in C if it was compiled, else {ByFiddle}.
-    # A call that takes microseconds keeps the GVL, because to get it back, the call might wait for
-    # another thread's time slice of 100 ms. Calls that wait for the disk release it.
+    # Two drivers with the same methods call it: the C shim if it was compiled, else {ByFiddle}. A
+    # call that takes microseconds keeps the GVL. If it released the GVL, it might have to wait for
+    # another thread's 100 ms time slice to get it back. Calls that wait for the disk release the
+    # GVL.
     class Library
       ABI_VERSION = 1
 
@@ -16,7 +17,7 @@ module Ringwell
       PANICKED = -3
 
       class << self
-        # The path of the library: RINGWELL_EMBED, the library in the gem or compiled during
+        # The library's path: RINGWELL_EMBED, the library in the gem or compiled during
         # installation, or cargo's build in the repository.
         #
         # @raise [ConfigError] there is none
@@ -94,11 +95,11 @@ module Ringwell
       def open(options) = @calls.open(options)
 
       # @param milliseconds [Integer] 0 for the configured deadline
-      # @return [String] the bytes of the answer
+      # @return [String] the answer's bytes
       def bulk(handle, body, key, milliseconds) = @calls.bulk(handle, body, key, milliseconds)
 
       # @param name [Symbol] :status, :flush, :snapshot or :close
-      # @return [String] the bytes of the answer
+      # @return [String] the answer's bytes
       def ask(name, handle) = @calls.public_send(name, handle)
 
       private

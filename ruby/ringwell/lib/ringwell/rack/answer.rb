@@ -17,7 +17,7 @@ module Ringwell
         # The response with a batch's answer.
         def batch(body) = new(200, JSON_TYPE, body)
 
-        # The response that lists the methods that a path allows.
+        # The response that lists a path's allowed methods.
         def allowed(allow) = new(204, nil, nil, allow:)
 
         # The response to HEAD for a single allocation.
@@ -32,7 +32,7 @@ module Ringwell
         # The response after a fault in the process. The handle is also in the log.
         def fault(handle) = refused(500, "InternalServiceError", "refer to error handle #{handle}")
 
-        # A row of a batch in the format of a single allocation.
+        # A batch row in the single allocation's format.
         #
         # @param row [Hash] in the API's format
         # @param format [String] "json", "xml" or "csv"

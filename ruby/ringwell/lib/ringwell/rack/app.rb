@@ -6,18 +6,18 @@ module Ringwell
     #
     #     run Ringwell::Rack::App.new(Ringwell::Client.new("unix:/run/ringwell.sock"))
     #
-    # Its backend is any object with `bulk(body) -> body`, which takes the bytes of a batch, returns
-    # the bytes of its answer, and raises refusals as {ServerError}. The application handles paths,
-    # methods, limits and the single allocation; only the backend interprets rows.
+    # Its backend is any object with `bulk(body) -> body`, which takes a batch's bytes, returns the
+    # answer's bytes, and raises refusals as {ServerError}. The application handles paths, methods,
+    # limits and the single allocation; only the backend interprets rows.
     #
-    # The application rescues all errors of the backend, so that none ends the process.
+    # The application rescues all backend errors, so that none ends the process.
     class App
       # The maximum length of a body, as in the server.
       BODY_BYTES = 1024 * 1024
       # The maximum length of path and query together.
       URI_BYTES = 8 * 1024
 
-      # The paths of the status, which contain no date.
+      # The status paths, which contain no date.
       STATUS = %w[/status /readyz].freeze
 
       BULK_METHODS = "POST, OPTIONS"
@@ -26,7 +26,7 @@ module Ringwell
       DATE = /\A\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])\z/
       SINGLE = %r{\Aring_pools/(?<pool>[^/]*)/allocate_number\.(?<format>json|xml|csv)\z}i
 
-      # @param backend [#bulk] a {Client}, a {Fake}, or an engine in the process
+      # @param backend [#bulk] a {Client}, a {Fake}, or an in-process engine
       # @param body_bytes [Integer] the maximum length of a request's body
       # @param bulk_only [Boolean] whether the single allocation is refused
       def initialize(backend, body_bytes: BODY_BYTES, bulk_only: false)
@@ -40,7 +40,7 @@ module Ringwell
       # chooses another server. Requests are still answered.
       def drain! = @draining = true
 
-      # @param env [Hash] of Rack
+      # @param env [Hash] the Rack environment
       # @return [Array] status, headers, body
       def call(env)
         started = Deadline.now

@@ -6,7 +6,7 @@ module Ringwell
     #
     #     use Ringwell::Rack::Middleware, client
     #
-    # Answers the paths of the API, and passes all other requests on unchanged.
+    # Answers requests for the API's paths, and passes all other requests on unchanged.
     class Middleware
       OWN = %r{\A/api/[^/]+/(?:bulk\.json|ring_pools/[^/]*/allocate_number\.[^/]+)\z}
 

@@ -11,8 +11,8 @@ module Ringwell
     # Nothing needs to be called after a fork, because the client detects the new process.
     #
     # `config.ringwell.serve_api = true` in config/application.rb serves the published API beside
-    # the pages, in front of all other middleware, because some middleware reads form bodies, and
-    # `curl -d` sends forms. A hash sets options of {Rack::App}.
+    # the pages. It comes before all other middleware, because some middleware reads form bodies,
+    # and `curl -d` sends forms. A hash sets options of {Rack::App}.
     class Railtie < ::Rails::Railtie
       config.ringwell = ActiveSupport::OrderedOptions.new
 

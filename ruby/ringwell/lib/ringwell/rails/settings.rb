@@ -2,12 +2,12 @@
 
 module Ringwell
   module Rails
-    # The part of config/ringwell.yml for an environment.
+    # An environment's section of config/ringwell.yml.
     module Settings
       FILE = "config/ringwell.yml"
 
-      # Reads the application's settings. In development and test, they are those of a {Fake},
-      # unless the file has a section for that environment.
+      # Reads the application's settings. Development and test use a {Fake}, unless the file has a
+      # section for that environment.
       #
       # @return [Config, nil] nil without a file
       # @raise [ConfigError] the section is missing or invalid

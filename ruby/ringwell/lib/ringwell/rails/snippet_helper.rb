@@ -4,8 +4,8 @@ module Ringwell
   module Rails
     # A helper for layouts: `<%= ringwell_snippet_tag %>` in the head of a page.
     module SnippetHelper
-      # The tag of the server's script, which puts each visitor's number into a page in the browser.
-      # The page does not need {#ringwell_number}, and may be cached.
+      # The tag for the server's script, which inserts each visitor's number into the page in the
+      # browser. The page does not need {#ringwell_number}, and may be cached.
       #
       # If config/ringwell.yml has `snippet: { url: "https://calls.example", site: "pk_…" }`, no
       # arguments are needed. Without settings, as in tests, the tag is empty.

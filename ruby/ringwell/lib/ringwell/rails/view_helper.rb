@@ -13,8 +13,8 @@ module Ringwell
       NUMBERS = "ringwell.numbers"
 
       # The number to show on this page. The same parameters give the same number anywhere on the
-      # page. The first call asks {Ringwell.client}, which takes at most until its deadline: do not
-      # hold a database connection during that time.
+      # page. The first call requests it from {Ringwell.client}, which may take until the client's
+      # deadline: do not hold a database connection during that time.
       #
       # @param pool [String, Integer] the ring pool's id
       # @param params [Hash, nil] the visitor's context, from any parameters the visitor sent:
@@ -24,7 +24,7 @@ module Ringwell
       # @param overflow [String, nil] its overflow number; likewise
       # @return [Allocation] prints as 888-555-0142
       # @raise [Error] see {Allocator#allocate}; if config/ringwell.yml has an overflow number, only
-      #   for mistakes of the application
+      #   for the application's mistakes
       def ringwell_number(pool, params: nil, visitor: nil, key: nil, overflow: nil)
         params = PageParameters.clean(params)
         visitor = PageParameters.visitor(visitor)

@@ -14,7 +14,7 @@ module Ringwell
       # @param id [String] the same in each delivery of the event
       # @param type [String] e.g. "call.completed"
       # @param timestamp [Time] the time of the event
-      # @param data [Hash{String => Object}] the data of this type of event
+      # @param data [Hash{String => Object}] the data for this type of event
       def initialize(id:, type:, timestamp:, data: {})
         @id = Value.copy(id)
         @type = Value.copy(type)
@@ -23,7 +23,7 @@ module Ringwell
         freeze
       end
 
-      # Reads the body of a request. Unknown members are omitted.
+      # Reads a request's body. Unknown members are omitted.
       #
       # @raise [Unreadable]
       def self.read(id, body)

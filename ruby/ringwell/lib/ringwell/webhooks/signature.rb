@@ -9,7 +9,7 @@ module Ringwell
     class Signature
       PREFIX = "whsec_"
       VERSION = "v1,"
-      # The lengths of a key, in bytes, that the specification allows.
+      # The key lengths, in bytes, that the specification allows.
       KEY_BYTES = 24..64
       # Further signatures are ignored.
       SIGNATURES_MAX = 16
@@ -42,7 +42,7 @@ module Ringwell
         VERSION + digest(key(secret), id, timestamp, body)
       end
 
-      # The bytes of a secret.
+      # A secret's bytes.
       #
       # @raise [ConfigError] the secret is invalid; the message does not show it
       def self.key(secret)

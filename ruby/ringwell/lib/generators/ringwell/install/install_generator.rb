@@ -15,7 +15,7 @@ module Ringwell
         desc: "The server for development"
       class_option :pool, type: :string, default: "1", desc: "The ring pool's id"
 
-      # Writes the settings of all environments.
+      # Writes the settings for all environments.
       def write_settings = template("ringwell.yml", "config/ringwell.yml")
 
       # Gives each test a fresh fake, in the application's test framework.
