@@ -41,7 +41,8 @@ struct RoutingAnswer {
 /// Queries the program for the destinations of `call`. The default is `plan`, which follows from
 /// the configuration. Returns `None` if the program selects the default.
 ///
-/// # Errors The reason why there is no usable answer, as text for the operator.
+/// # Errors
+/// The reason why there is no usable answer, as text for the operator.
 pub(crate) async fn ask(
     settings: &RoutingSettings,
     sender: &Sender,

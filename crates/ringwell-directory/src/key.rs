@@ -73,7 +73,8 @@ impl RingPoolKey {
 
     /// Reads the key that a configuration or an operator sets for a pool.
     ///
-    /// # Errors As for [`RingPoolKey::parse`], and [`KeyError::Sample`] for a key from the sample
+    /// # Errors
+    /// As for [`RingPoolKey::parse`], and [`KeyError::Sample`] for a key from the sample
     /// configuration.
     pub fn parse_chosen(text: &str) -> Result<Self, KeyError> {
         if text.starts_with(Self::SAMPLE) {

@@ -177,7 +177,8 @@ impl Sender {
 
     /// Posts a request and waits at most `most` for the answer.
     ///
-    /// # Errors The reason why there is no answer, as text for the endpoint's operator.
+    /// # Errors
+    /// The reason why there is no answer, as text for the endpoint's operator.
     pub async fn post(
         &self,
         post: Post<'_>,

@@ -58,9 +58,7 @@ fn a_user_without_the_right_to_write_is_named() {
     // A connection that PostgreSQL has just ended fails once.
     let answers = || (0..3).map(|_| new_key(&server));
     set(&format!("SET role = '{reader}'"));
-    let answer = answers().last().unwrap();
-    assert_eq!(answer.status, 503, "{}", answer.body);
-    assert!(answer.body.contains("lacks a right"), "{}", answer.body);
+    assert!(answers().any(|it| it.status == 503 && it.body.contains("lacks a right")));
     set("RESET role");
     assert!(answers().any(|answer| answer.status == 200));
 }

@@ -94,7 +94,8 @@ impl Outcome {
 impl Sites {
     /// Serves exactly these sites from now on.
     ///
-    /// # Errors Returns an error if the secret for signing visitors' strings can neither be read
+    /// # Errors
+    /// Returns an error if the secret for signing visitors' strings can neither be read
     /// nor created. The sites then stay unchanged.
     pub(crate) fn serve(&self, node: &Node, sites: Vec<Site>) -> io::Result<()> {
         if !sites.is_empty() && self.signer.get().is_none() {
