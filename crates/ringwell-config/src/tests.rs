@@ -81,7 +81,7 @@ fn the_sample_shows_every_setting_with_its_default() {
     let text = fs::read_to_string(sample).unwrap();
     let chosen = text.replace("\"change-me-", "\"of-the-tests-");
     let (config, directory) = load_files(&chosen, "", &[], Overrides::default()).unwrap();
-    assert_eq!(config, Config::new("/var/lib/ringwell".into(), 3));
+    assert_eq!(config, Config::new("/var/lib/ringwell/data".into(), 3));
     assert_eq!((directory.pool_count(), directory.number_count()), (2, 71));
     let debug = format!("{config:?}");
     let fields = debug.split([' ', '{']).filter_map(|word| word.strip_suffix(':'));
