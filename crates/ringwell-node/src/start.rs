@@ -120,7 +120,8 @@ pub(crate) fn start(
             shard,
             ring_pools,
             "another node may have served some of this shard's pools, so these pools answer with \
-            overflow numbers for one lifetime"
+            overflow numbers until lockouts on that node would have ended: /readyz shows the time \
+            left"
         );
     }
     Ok((started, clock, facts))

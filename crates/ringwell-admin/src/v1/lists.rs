@@ -281,6 +281,22 @@ impl Line {
         }
     }
 
+    /// Refuses a network, advertiser or campaign other than that of the existing pool.
+    fn keeps(&self, scope: &Scope) -> Result<(), Trouble> {
+        let columns = [
+            ("network", &self.network, &scope.network),
+            ("advertiser", &self.advertiser, &scope.advertiser),
+            ("campaign", &self.campaign, &scope.campaign),
+        ];
+        match columns.iter().find(|(_, given, own)| !given.is_empty() && given != own) {
+            Some((column, _, own)) => {
+                let what = format!("the ring pool is in {column} {own:?}, which cannot be changed");
+                Err(wrong(column, &what))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn parse(&self) -> Result<Parsed, Trouble> {
         let number = |field: &str, text: &str| {
             PromoNumber::parse(text).map_err(|error| wrong(field, &error.to_string()))
@@ -338,6 +354,9 @@ impl List<'_> {
         }
         if before.is_some() && self.new.as_ref().is_some_and(|new| !new.contains(&id)) {
             return Err(StoreError::from(Refusal::PoolExists(id)).into());
+        }
+        if before.is_some() {
+            line.keeps(&scope)?;
         }
         let earlier = self.overflows.get(&id);
         if overflow.is_some() && earlier.is_some() && overflow.as_ref() != earlier {
