@@ -61,6 +61,12 @@ impl BucketHolds {
         Some(if since > Millis::ZERO { until.max(since + lifetime) } else { until })
     }
 
+    /// Returns the latest [`BucketHold::since`] of all buckets.
+    #[must_use]
+    pub fn last_since(&self) -> Millis {
+        self.0.values().map(|hold| hold.since).max().unwrap_or_default()
+    }
+
     /// Adds a hold. If the bucket already has a hold, the later `since` and the later `until`
     /// apply.
     pub fn add(&mut self, bucket: u16, hold: BucketHold) {
@@ -95,6 +101,7 @@ mod tests {
         assert_eq!(holds.until(pool, Millis(50)), None);
         holds.add(of, BucketHold { since: Millis(1000), until: Millis::ZERO });
         assert_eq!(holds.until(pool, Millis(50)), Some(Millis(1050)));
+        assert_eq!(holds.last_since(), Millis(1000));
         holds.add(of, BucketHold { since: Millis::ZERO, until: Millis(1060) });
         assert_eq!(holds.until(pool, Millis(50)), Some(Millis(1060)));
         assert_eq!(holds.until(pool, Millis(90)), Some(Millis(1090)));

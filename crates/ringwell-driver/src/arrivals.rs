@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::canary::{Bug, planted};
 use crate::kept::{read_served, write_served};
 use crate::lifetimes::Lifetimes;
-use crate::lists::list;
+use crate::lists::{digest, list};
 use crate::message::{Message, Step, StepResult};
 use crate::node::{Node, Phase};
 use crate::platform::{Moment, Path, Platform};
@@ -58,8 +58,9 @@ impl Elsewhere {
     }
 }
 
-/// Asks the other nodes how long lockouts that began under earlier lists of pools may still run.
-/// Returns the longest time that a node reports.
+/// Asks the other nodes how long lockouts that began under earlier lists of pools may still run. If
+/// a node serves another list than this node, its list may be an earlier one, so its longest
+/// lifetime counts, too. Returns the longest of all these times.
 pub(crate) async fn earlier_elsewhere<P: Platform>(
     platform: &P,
     node: &Node,
@@ -68,10 +69,13 @@ pub(crate) async fn earlier_elsewhere<P: Platform>(
     let body = Bytes::from(serde_json::to_vec(&Wanted { pools: Vec::new() }).unwrap_or_default());
     let until = platform.moment() + PATIENCE;
     let asked: Vec<_> = node.others().into_iter().map(|to| post(peers, to, &body)).collect();
-    let mut earlier = Millis::ZERO;
+    let (mut earlier, own) = (Millis::ZERO, digest(&node.directory()));
     for answer in asked {
-        let answer = read(platform, answer, until).await;
-        earlier = earlier.max(Millis(answer.map_or(0, |answer| answer.earlier)));
+        let Some(answer) = read(platform, answer, until).await else { continue };
+        let is_other = answer.list.is_some_and(|list| list.digest != own);
+        let current = answer.list.filter(|_| is_other && !planted(Bug::OtherListIgnored));
+        earlier = earlier.max(Millis(answer.earlier));
+        earlier = earlier.max(Millis(current.map_or(0, |list| list.longest)));
     }
     earlier
 }
@@ -197,6 +201,8 @@ struct Rule {
     /// Whether this node's information about the numbers may be outdated, even for numbers in its
     /// own pools.
     are_doubted: bool,
+    /// Whether the numbers may come from buckets of this node whose lockouts are unknown.
+    may_be_own: bool,
 }
 
 /// Holds these pools for as long as one of their listed numbers may be locked on another node. If
@@ -208,7 +214,7 @@ async fn hold_pools<P: Platform>(
     node: &Node,
     peers: &Peers,
     pools: &[(PoolId, Vec<NumberRange>)],
-    Rule { mut nodes, counts_silent, are_doubted }: Rule,
+    Rule { mut nodes, counts_silent, are_doubted, may_be_own }: Rule,
 ) -> Option<Millis> {
     let first = node.shards().next()?;
     if pools.is_empty() || planted(Bug::ArrivalsNotHeld) {
@@ -245,6 +251,7 @@ async fn hold_pools<P: Platform>(
     let passed = locked.iter().filter(|(slot, it, _)| it.is_of_other(slot));
     let passed = passed.filter(|_| !planted(Bug::OtherVisitorIgnored));
     let passed: BTreeMap<_, _> = passed.map(|(slot, _, until)| (slot.number, *until)).collect();
+    let unknown_until = if may_be_own { node.unknown_until(now) } else { node.begun.unknown_until };
     let (mut holds, mut held_until) = (node.bucket_holds(), None);
     for (pool, ranges) in pools {
         let of = ranges.iter().flat_map(|range| passed.range(range.first()..=range.last()));
@@ -257,7 +264,7 @@ async fn hold_pools<P: Platform>(
         if numbers.is_empty() {
             continue;
         }
-        let until = until(it.left).max(node.begun.unknown_until);
+        let until = until(it.left).max(unknown_until);
         let is_known = || {
             numbers.iter().any(|range| known.range(range.first()..=range.last()).next().is_some())
         };
@@ -323,7 +330,8 @@ pub(crate) async fn hold_taken<P: Platform>(
     buckets: impl Iterator<Item = u16>,
 ) {
     let pools = changed_since_prepared(node, buckets);
-    let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted: true };
+    let nodes = node.others();
+    let rule = Rule { nodes, counts_silent: true, are_doubted: true, may_be_own: true };
     hold_pools(platform, node, peers, &pools, rule).await;
 }
 
@@ -337,15 +345,17 @@ pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
 
 /// Runs at startup, before any number is handed out. Holds the pools of each bucket whose list of
 /// pools differs from the list last served from this data directory. Such pools may have received
-/// numbers from other nodes' pools. If nothing has been served from this data directory yet,
-/// unreachable nodes cause no hold, because they may not have started yet. Then withholds overflow
-/// numbers.
+/// numbers from other nodes' pools, or from buckets whose lockouts are unknown here. If nothing has
+/// been served from this data directory yet, unreachable nodes cause no hold, because they may not
+/// have started yet. Then withholds overflow numbers.
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
-    if node.others().is_empty() || planted(Bug::ListsForgotten) {
+    let served = node.begun.served_lists.as_ref();
+    let is_alone = node.others().is_empty();
+    let is_unknown = node.unknown_until(Millis::ZERO) > Millis::ZERO;
+    if (is_alone && !(is_unknown && served.is_some())) || planted(Bug::ListsForgotten) {
         return;
     }
     let directory = node.directory();
-    let served = node.begun.served_lists.as_ref();
     let is_changed = |bucket: &u16| {
         served.is_none_or(|served| served.get(bucket).copied() != list(&directory, *bucket))
     };
@@ -357,7 +367,12 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
     if !has_served && planted(Bug::FirstStartSilent) {
         return;
     }
-    let rule = Rule { nodes: node.others(), counts_silent: has_served, are_doubted: has_served };
+    let rule = Rule {
+        nodes: node.others(),
+        counts_silent: has_served,
+        are_doubted: has_served,
+        may_be_own: true,
+    };
     if hold_pools(platform, node, peers, &pools, rule).await.is_some() {
         hold_on_all_shards(node, peers).await;
     }
@@ -414,9 +429,10 @@ pub(crate) async fn confirm<P: Platform>(
         let free = free(&numbers).await;
         pools.extend(free.chunks(RANGES_MAX).map(|ranges| (pool, ranges.to_vec())));
     }
-    let rule = Rule { nodes, counts_silent: false, are_doubted: false };
+    let (are_doubted, may_be_own) = (false, false);
+    let rule = Rule { nodes, counts_silent: false, are_doubted, may_be_own };
     let held = hold_pools(platform, node, peers, &pools, rule).await;
-    let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted: false };
+    let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted, may_be_own };
     let unknown = hold_pools(platform, node, peers, &unknown, rule).await;
     if held.max(unknown).is_some() {
         // A missing result is ignored: a shard that has ended hands out no numbers.
@@ -450,7 +466,8 @@ pub(crate) async fn hold_stale<P: Platform>(
         hold_on_all_shards(node, peers).await;
     }
     let pools = pools_in(&node.directory(), buckets.iter().copied());
-    let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted: true };
+    let nodes = node.others();
+    let rule = Rule { nodes, counts_silent: true, are_doubted: true, may_be_own: false };
     if hold_pools(platform, node, peers, &pools, rule).await.is_none() && first.is_none() {
         return;
     }
@@ -478,7 +495,8 @@ pub(crate) async fn hold<P: Platform>(
     let leaving = leaving(platform, node).await.unwrap_or_default().into_iter().filter(is_new);
     let mut pools = found.pools.clone();
     pools.extend(pools_in(next, leaving));
-    let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted: false };
+    let nodes = node.others();
+    let rule = Rule { nodes, counts_silent: true, are_doubted: false, may_be_own: true };
     let held_until = hold_pools(platform, node, peers, &pools, rule).await;
     if let Some(left) = held_until.map(|until| until.since(now)).filter(|left| left.0 > 0) {
         node.held_changes.fetch_add(1, Ordering::Relaxed);

@@ -352,6 +352,11 @@ bugs! {
     /// After a hold for numbers that arrived, a node does not ask whether other nodes still have
     /// them in their lists.
     ArrivalsUnconfirmed "arrivals-unconfirmed";
+    /// Numbers that leave a bucket whose lockouts are unknown are not held in their next pools after
+    /// a restart.
+    HeldBucketsForgotten "held-buckets-forgotten";
+    /// A node that lost allocations ignores the lifetimes of a list that only other nodes serve.
+    OtherListIgnored "other-list-ignored";
     /// A running node does not ask the other nodes about new overflow numbers.
     NewOverflowUnasked "new-overflow-unasked";
     /// A starting node assumes that no visitor holds an overflow number of its list of pools.

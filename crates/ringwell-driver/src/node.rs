@@ -17,6 +17,8 @@ use ringwell_journal::{Clocks, Noted};
 use ringwell_wire::Limits;
 use tokio::sync::Notify;
 
+use crate::arrivals;
+use crate::canary::{Bug, planted};
 use crate::clock::{Clock, reading};
 use crate::lifetimes::Lifetimes;
 use crate::lists::Lists;
@@ -250,6 +252,18 @@ impl Node {
     /// Replaces the value that [`Self::bucket_holds`] returns.
     pub fn set_bucket_holds(&self, holds: BucketHolds) {
         *write(&self.bucket_holds) = holds;
+    }
+
+    /// Until this time, a number that enters a pool may be locked by an allocation that is missing
+    /// from this node's journals. A number may have come from any bucket that is held because its
+    /// lockouts are unknown.
+    #[must_use]
+    pub(crate) fn unknown_until(&self, now: Millis) -> Millis {
+        let since = read(&self.bucket_holds).last_since();
+        let is_held = since > Millis::ZERO && !planted(Bug::HeldBucketsForgotten);
+        let until = arrivals::unknown_until(self.lifetimes(), now).0 - now.0;
+        let of_buckets = if is_held { since + Millis(until) } else { Millis::ZERO };
+        self.begun.unknown_until.max(of_buckets)
     }
 
     /// Returns the periods for which answered allocations may be missing from this node's journals.

@@ -58,6 +58,8 @@ const ELSEWHERE: &[Bug] = &[
     Bug::LogCopyBelieved,
     Bug::NewOverflowUnasked,
     Bug::ArrivalsUnconfirmed,
+    Bug::HeldBucketsForgotten,
+    Bug::OtherListIgnored,
     Bug::OwnerNotBelieved,
     Bug::LockoutOutlastsDoubt,
     Bug::TransitUnreported,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ask, leaving, now};
 use crate::canary::{Bug, planted};
+use crate::lists::digest;
 use crate::message::{Step, StepResult};
 use crate::node::Node;
 use crate::platform::Platform;
@@ -32,6 +33,10 @@ pub struct Locked {
     /// releases omit this field.
     #[serde(default)]
     pub earlier: u64,
+    /// The answering node's list of pools. Absent if the query names pools, or in answers of older
+    /// releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list: Option<ServedList>,
     /// For each pool, the time of the allocation with the longest remaining lockout, by the clock
     /// of the shard that made it; 0 if there is none. Older releases omit this field.
     #[serde(default)]
@@ -41,6 +46,15 @@ pub struct Locked {
     /// owner takes it over. Empty if there are no such pools; older releases omit this field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moving: Vec<Vec<u64>>,
+}
+
+/// The list of pools that a node serves.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ServedList {
+    /// The digest of all pools, with their numbers and lifetimes.
+    pub digest: u64,
+    /// The longest lifetime, in milliseconds of shard time.
+    pub longest: u64,
 }
 
 /// Answers another node's query.
@@ -105,7 +119,9 @@ pub async fn locked<P: Platform>(
     };
     let first = node.shards().next().ok_or("the node has no shard")?;
     let now = now(peers, first).await.ok_or("the shard is stopping")?;
-    let earlier = node.lifetimes().earlier(now).0;
+    let lifetimes = node.lifetimes();
+    let list = || ServedList { digest: digest(&directory), longest: lifetimes.longest(now).0 };
+    let list = pools.is_empty().then(list);
     let (pools, allocated_at) = pools.iter().map(longest).unzip();
-    Ok(Locked { pools, earlier, allocated_at, moving })
+    Ok(Locked { pools, earlier: lifetimes.earlier(now).0, list, allocated_at, moving })
 }

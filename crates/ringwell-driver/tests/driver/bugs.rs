@@ -6,11 +6,11 @@ use ringwell_driver::Bug;
 use ringwell_driver::canary::plant;
 
 use crate::{
-    appends, arrivals, belongs, changes, clocks, conflict, disk, holder, journals, link, moves,
-    moves_agreed, moves_back, newer, open, snapshots, withheld, witness,
+    appends, arrivals, belongs, changes, clocks, conflict, disk, held_buckets, holder, journals,
+    link, moves, moves_agreed, moves_back, newer, open, snapshots, withheld, witness,
 };
 
-const FOUND_BY: [(Bug, fn()); 47] = [
+const FOUND_BY: [(Bug, fn()); 49] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -130,6 +130,11 @@ const FOUND_BY: [(Bug, fn()); 47] = [
         Bug::LifetimesNotKept,
         witness::a_hold_lasts_as_long_as_a_lifetime_of_the_list_before_the_last,
     ),
+    (
+        Bug::HeldBucketsForgotten,
+        held_buckets::a_pool_that_got_numbers_from_a_held_bucket_is_held_after_a_restart,
+    ),
+    (Bug::OtherListIgnored, held_buckets::a_hold_lasts_as_long_as_a_lifetime_of_another_node_s_list),
     (Bug::VersionUnasked, newer::a_running_node_notices_that_a_newer_file_omits_it),
     (Bug::OlderFileNames, newer::a_node_with_an_older_file_names_no_visitor),
     (Bug::FormerUninformed, link::a_node_that_a_newer_file_omits_is_informed_at_its_former_address),

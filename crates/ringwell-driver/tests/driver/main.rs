@@ -17,6 +17,7 @@ mod clocks;
 mod conflict;
 mod disk;
 mod follow;
+mod held_buckets;
 mod holder;
 mod journals;
 mod life;
