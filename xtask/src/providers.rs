@@ -108,8 +108,8 @@ const PROVIDERS: [Provider; 7] = [
         notes: &[
             "A GET request has no body that could be signed, so set the method of the Answer URL to \
              POST.",
-            "The callee sees the called number, because Vonage does not pass on the caller's \
-             number.",
+            "The callee sees the called number as the caller ID, because Vonage does not pass on the \
+             caller's number.",
             "Signatures are valid for five minutes, so the server's clock must be right.",
         ],
     },

@@ -487,7 +487,7 @@ fn parse_time_zone(text: &str) -> Result<String, ValueError> {
         let error = ValueError::new("must be the name of a time zone");
         return Err(error.hint("write e.g. \"Europe/Berlin\""));
     }
-    // UTC is the only time zone for which the machine needs no files.
+    // UTC is the only time zone that requires no files on the machine.
     if text == "UTC" || TimeZone::get(text).is_ok() {
         return Ok(text.to_owned());
     }

@@ -13,8 +13,8 @@ use crate::record::{DecodeError, Record, Records};
 /// other four bytes would give the same checksum.
 pub const ERASABLE_BYTES_MIN: usize = PATCH_BYTES + 1;
 
-/// The prefix of erased parameters that are long enough for it. It is the name of a parameter that
-/// look-ups omit.
+/// The prefix of erased parameters, unless they are too short to contain it. It is the name of a
+/// parameter that look-ups omit.
 const HEAD: &[u8] = b"ringwell_visitor=";
 /// The byte after the prefix, or the first byte of parameters that are too short for the prefix. No
 /// request contains this byte, so look-ups recognize erased parameters regardless of their last

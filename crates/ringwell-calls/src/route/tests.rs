@@ -133,7 +133,8 @@ fn a_loop_with_a_way_out_reaches_that_way_from_each_of_its_numbers() {
     let both = [of(1, &["+12", "+5"]), of(2, &["+11", "+6"])];
     assert_eq!(without_loops(&both, "+11"), ["+5"]);
     assert_eq!(without_loops(&both, "+12"), ["+11", "+6"]);
-    // A destination that the call cannot return from is kept, even if it forwards the call often.
+    // If a call cannot return from a destination, the destination is kept, even if the call is
+    // forwarded several times from there.
     let long = [of(1, &["+12", "+5"]), of(2, &["+13"]), of(3, &["+6"])];
     assert_eq!(without_loops(&long, "+11"), ["+12", "+5"]);
 }

@@ -52,7 +52,7 @@ fn after_a_run_in_memory_all_pools_are_held_and_look_ups_of_its_time_name_no_one
     assert!(!ask(&server, "in-memory").overflow);
     let second = now_ms();
     server.stop();
-    // The server in memory wrote no record, and a killed one would leave the same files.
+    // The in-memory server wrote no record. If it had been killed, the files would be the same.
     let server = Server::start(site.serve(&[]));
     assert!(ask(&server, "held").overflow);
     let mut client = server.client();

@@ -272,7 +272,7 @@ pub trait Shelf: fmt::Debug + Send + Sync {
     /// [`Unreached`]
     fn trim(&self, before: u64) -> Result<(), Unreached>;
 
-    /// Returns the message at a place of the log.
+    /// Returns the message at `place` in the log.
     ///
     /// # Errors
     /// [`Unreached`]
