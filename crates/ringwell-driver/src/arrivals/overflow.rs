@@ -105,11 +105,13 @@ async fn withhold<P: Platform>(
     let numbers = overflow_numbers(&directory).chain(until.keys().copied()).collect();
     let (answers, now) = elsewhere(platform, node, peers, &mut nodes, &numbers).await?;
     let is_complete = nodes.len() == node.others().len();
+    let unknown = node.unknown_until(now);
     for (number, elsewhere, is_taken) in answers {
         let known = until.get(&number).copied();
         let next = match known {
             Some(_) if doubted.contains(&number) && is_complete => {
-                own.get(&number).copied().max(Some(elsewhere)).filter(|next| *next > now)
+                let own = own.get(&number).copied().unwrap_or_default();
+                Some(own.max(elsewhere).max(unknown)).filter(|next| *next > now)
             }
             Some(known) if doubted.contains(&number) => Some(known.max(elsewhere)),
             known => known.max(Some(elsewhere).filter(|_| is_taken)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ringwell_config::Durability;
 use ringwell_core::{Millis, PoolId, PromoNumber};
-use ringwell_directory::{Directory, PoolFields, RingPool};
+use ringwell_directory::{BucketHold, BucketHolds, Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::arrivals::LIST_SPREAD;
 use ringwell_driver::node::Begun;
 use ringwell_driver::store::ServedOverflow;
@@ -57,6 +57,8 @@ enum Other {
     Locked,
     /// The number is free, and no longer in a pool.
     Free,
+    /// Like `Free`, but lockouts may be missing from node a's journals.
+    FreeButLost,
     /// Node b does not answer.
     Silent,
 }
@@ -76,9 +78,15 @@ fn withheld_for(other: Other, is_doubted: bool) -> u64 {
     let pools = [smaller, RingPool::new(changed).unwrap()];
     let later = plain.a.shard(0).now() + longest();
     let doubted_overflow = if is_doubted { vec![(number, later)] } else { Vec::new() };
+    let mut holds = BucketHolds::default();
+    if other == Other::FreeButLost {
+        let since = plain.a.shard(0).now();
+        holds.add(bucket(pool), BucketHold { since, until: Millis::ZERO });
+    }
     let begun = |_: &Directory| Begun {
         withholds_others: true,
         doubted_overflow: doubted_overflow.clone(),
+        holds: holds.clone(),
         ..Begun::default()
     };
     let all = before.change(pools.into(), &[]).unwrap();
@@ -92,7 +100,7 @@ fn withheld_for(other: Other, is_doubted: bool) -> u64 {
                 change_list(&pair, b, former.map(|it| it.unwrap().clone()).into()).await;
             }
             Other::Locked => know(b.shard(2), number, b.shard(2).now() + Millis(7_000)),
-            Other::Free => {}
+            Other::Free | Other::FreeButLost => {}
             Other::Silent => pair.a_to_b.set(Links::Gone),
         }
         witness::begin(&platform, &a.node, &a.peers).await;
@@ -125,6 +133,8 @@ pub(crate) fn a_starting_node_withholds_overflow_numbers_that_other_nodes_have()
     // Such a node waits before it serves, because another node may have a newer cluster file.
     assert_eq!(withheld_for(Other::Silent, true), longest().0 - 2_500);
     assert_eq!(withheld_for(Other::Silent, false), 0);
+    assert_eq!(withheld_for(Other::FreeButLost, true), longest().0);
+    assert_eq!(withheld_for(Other::FreeButLost, false), 0);
 }
 
 /// The list has gone back to a state in which the number is an overflow number of node a.
