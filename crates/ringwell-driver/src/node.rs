@@ -18,7 +18,6 @@ use ringwell_wire::Limits;
 use tokio::sync::Notify;
 
 use crate::arrivals;
-use crate::canary::{Bug, planted};
 use crate::clock::{Clock, reading};
 use crate::lifetimes::Lifetimes;
 use crate::lists::Lists;
@@ -259,10 +258,7 @@ impl Node {
     /// lockouts are unknown.
     #[must_use]
     pub(crate) fn unknown_until(&self, now: Millis) -> Millis {
-        let since = read(&self.bucket_holds).last_since();
-        let is_held = since > Millis::ZERO && !planted(Bug::HeldBucketsForgotten);
-        let until = arrivals::unknown_until(self.lifetimes(), now).0 - now.0;
-        let of_buckets = if is_held { since + Millis(until) } else { Millis::ZERO };
+        let of_buckets = arrivals::held_until(&read(&self.bucket_holds), self.lifetimes(), now);
         self.begun.unknown_until.max(of_buckets)
     }
 

@@ -31,6 +31,7 @@ mod unfinished;
 pub use agree::{OverflowTaken, agree};
 pub use belongs::{OfCluster, of_cluster, unnamed_journals};
 pub use beside::Beside;
+pub use doubted::OverflowDoubted;
 pub use follow::{Followed, follow, placement_name};
 pub use follow_error::FollowError;
 pub use hold::{OldMap, hold_buckets};
@@ -202,6 +203,9 @@ pub enum StartError {
     /// A visitor holds a number that is now an overflow number.
     #[error(transparent)]
     Overflow(#[from] OverflowTaken),
+    /// A visitor whose allocation was lost may hold a number that is now an overflow number.
+    #[error(transparent)]
+    OverflowDoubted(#[from] OverflowDoubted),
     /// The cluster file is too old.
     #[error(transparent)]
     OldMap(#[from] OldMap),
@@ -299,6 +303,9 @@ pub fn begin<F: Files>(
     let new = hold::New { buckets: new, at_least: earlier };
     begun.facts.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
     hold_shards(&mut begun, directory, &doubtful, now);
+    if has_files && !start.withholds {
+        doubted::check(&begun, (files, &settings.data), directory, now)?;
+    }
     Ok(begun)
 }
 
