@@ -26,8 +26,8 @@ caller's calls, use --caller.
 The journal keeps the parameters of allocations for the time set in journal.history_age, and those \
 of each number's newest allocation for longer. --journal-list appends the allocations of the \
 calls to a file, without the parameters, before it erases anything. If the command is interrupted, \
-or if the server's answer is lost, run it again with the same file. Then stop the server, and erase these allocations' \
-parameters in the journal:
+or if the server's answer is lost, run it again with the same file. Then stop the server, and \
+erase these allocations' parameters in the journal:
   ringwell calls erase --caller +14155551234 --journal-list erase.list
   systemctl stop ringwell
   ringwell journal erase /var/lib/ringwell/data --list erase.list
@@ -54,8 +54,8 @@ const LISTINGS_MAX: usize = 10;
 pub(crate) struct Args {
     #[command(flatten)]
     whom: Whom,
-    /// Append the erased calls' allocations to this file; their parameters may still be in the
-    /// journal
+    /// Append the calls' allocations to this file before the calls are erased; their parameters may
+    /// still be in the journal
     #[arg(long, value_name = "FILE")]
     journal_list: Option<PathBuf>,
     #[command(flatten)]
