@@ -10,6 +10,8 @@ const cookie = (request, name) =>
   new RegExp(`(?:^|;\\s*)${name}=([^;]*)`).exec(request.headers.get('Cookie') || '')?.[1] || '';
 
 const ask = async (request, env) => {
+  // Only pages need a number: browsers accept text/html for pages, but not for styles and images.
+  if (!/text\/html/i.test(request.headers.get('Accept') || '')) return null;
   const { pathname, search } = new URL(request.url);
   const headers = {
     'Ringwell-Edge-Key': env.EDGE_KEY,
@@ -34,7 +36,7 @@ export default {
   async fetch(request, env) {
     const [page, answer] = await Promise.all([fetch(request), ask(request, env)]);
     const number = answer?.headers.get('Ringwell-Number');
-    const isPage = /text\/html/.test(page.headers.get('Content-Type') || '');
+    const isPage = /text\/html/i.test(page.headers.get('Content-Type') || '');
     if (!number || !isPage) return page;
     const tel = answer.headers.get('Ringwell-Tel');
     const digits = env.OWN_TEL.slice(-10);

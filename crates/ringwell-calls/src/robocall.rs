@@ -70,6 +70,11 @@ pub fn score(
     Robocall { score, reasons: found().map(|(_, name, _)| (*name).to_owned()).collect() }
 }
 
+/// Whether a reason reveals the verdict on the caller's number.
+pub(crate) fn is_verdict(reason: &str) -> bool {
+    reason.starts_with("stir_")
+}
+
 /// Converts the verdict to lower case, because its spelling depends on the provider:
 /// `TN-Validation-Failed-A`, `Failed` or `no-tn-validation`.
 fn verdict(stir: &Stir) -> String {

@@ -219,6 +219,11 @@ impl ApiClient {
         Ok(Self { runtime, answer_max, authorization: None })
     }
 
+    /// Makes requests without an answer be abandoned only after `answer_max`.
+    pub(crate) fn waiting(self, answer_max: Duration) -> Self {
+        Self { answer_max, ..self }
+    }
+
     /// # Errors
     /// [`ApiError`].
     pub(crate) fn get(&self, url: &Url, path: &str) -> Result<Value, ApiError> {

@@ -22,7 +22,7 @@ use hyper::{Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ringwell_config::CallProvider;
 
-use self::side::{Body, Side, Step};
+use self::side::{Body, Dial, Report, Side, Step};
 pub(crate) use self::side::{Phone, Ring};
 use crate::api_client::ApiClient;
 
@@ -35,7 +35,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) enum CallResult {
     /// The destination answered, and the parties talked.
     Answered,
-    /// The destination rang, but did not answer in time.
+    /// All destinations rang, but none answered in time.
     NoAnswer,
     /// The server's document names no destination for the caller.
     NotConnected(String),
@@ -59,28 +59,40 @@ impl Phone {
     pub(crate) fn ring(&self, ring: &Ring<'_>, say: impl Fn(&str)) -> anyhow::Result<CallResult> {
         let (client, side) = (ApiClient::without_token(ANSWER_MAX)?, side(self.provider));
         let document = self.post(&client, &self.hook("answer"), &side.begins(ring))?;
-        let Some(dial) = side.read(&document) else {
+        let Some(mut dial) = side.read(&document) else {
             return Ok(CallResult::NotConnected(document));
         };
-        let timeout = dial.timeout.map_or(TIMEOUT, Duration::from_secs);
-        let seconds = timeout.as_secs();
-        say(&format!("dialing {}, which rings for up to {seconds} s", dial.destination));
-        let report = |step| {
-            for (to, body) in side.reports(ring, &dial, step) {
-                self.post(&client, &self.target(&to)?, &body)?;
+        // Sends reports, and returns the destination in the answers.
+        let send = |reports: Vec<Report>| {
+            let mut next = None;
+            for (to, body) in reports {
+                next = side.read(&self.post(&client, &self.target(&to)?, &body)?).or(next);
             }
-            Ok::<_, anyhow::Error>(())
+            Ok::<_, anyhow::Error>(next)
         };
-        report(Step::Ringing)?;
-        thread::sleep(ring.answer_after.min(timeout));
-        if ring.answer_after >= timeout {
-            report(Step::NoAnswer)?;
-            return Ok(CallResult::NoAnswer);
+        let mut left = ring.answer_after;
+        loop {
+            let timeout = dial.timeout.map_or(TIMEOUT, Duration::from_secs);
+            let seconds = timeout.as_secs();
+            say(&format!("dialing {}, which rings for up to {seconds} s", dial.destination));
+            send(side.reports(ring, &dial, Step::Ringing))?;
+            thread::sleep(left.min(timeout));
+            if left < timeout {
+                break;
+            }
+            left -= timeout;
+            let Some(next) = send(side.reports(ring, &dial, Step::NoAnswer))? else {
+                send(side.ends(ring, None))?;
+                return Ok(CallResult::NoAnswer);
+            };
+            say("no answer");
+            dial = Dial { place: dial.place + 1, ..next };
         }
-        report(Step::Answered)?;
+        send(side.reports(ring, &dial, Step::Answered))?;
         say("answered");
         thread::sleep(ring.talk);
-        report(Step::Completed(ring.talk))?;
+        send(side.reports(ring, &dial, Step::Completed(ring.talk)))?;
+        send(side.ends(ring, Some(ring.talk)))?;
         Ok(CallResult::Answered)
     }
 

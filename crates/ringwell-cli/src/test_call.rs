@@ -26,7 +26,7 @@ set --key to a file with your own private key (32 bytes in base64, as from opens
 32). One of the account's secret_files must contain the public key for your private key; if none \
 does, the command prints that public key.
 
-Exit codes: 0: the call was connected, or its destination did not answer in time; 1: the call was \
+Exit codes: 0: the call was connected, or no destination answered in time; 1: the call was \
 not connected, or the server could not be reached.
 
 Examples:
@@ -58,8 +58,8 @@ pub(crate) struct Args {
     /// File with a private key, for a Telnyx account
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Ringing time before the destination answers; if it exceeds the destination's limit, there is
-    /// no answer
+    /// Ringing time until a destination answers; when a destination's limit is reached before that,
+    /// the next one rings, and after the last one there is no answer
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = ringwell_config::parse_duration)]
     answer_after: Duration,
     /// Duration of the conversation

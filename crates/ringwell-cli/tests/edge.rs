@@ -20,8 +20,12 @@ use tempfile::TempDir;
 
 const FIREFOX: &str =
     "user-agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
+/// The header with which browsers request pages.
+const HTML: &str = "accept: text/html,application/xhtml+xml,*/*;q=0.8";
 const EDGE_KEY: &str = "only-the-edge-knows";
+const PATH: &str = "/?gclid=c-7&utm_source=%C3%B6";
 const SOON: Duration = Duration::from_secs(30);
+const STYLE: &str = "a::after { content: '800-555-0100' }";
 const OWN: [&str; 3] = ["(800) 555-0100", "800-555-0100", "+18005550100"];
 
 /// A web server that runs an example. Killed when dropped.
@@ -74,6 +78,7 @@ impl Edge {
         let page = "<p>(800) 555-0100</p><p>800-555-0100</p><a href=\"tel:+18005550100\">call</a>";
         fs::create_dir(folder.path().join("pages")).unwrap();
         fs::write(folder.path().join("pages/index.html"), page).unwrap();
+        fs::write(folder.path().join("pages/a.css"), STYLE).unwrap();
         let example = example("nginx.conf")
             .replace("127.0.0.1:8000", &address)
             .replace("127.0.0.1:8001", &pages)
@@ -86,8 +91,9 @@ impl Edge {
              events {{}}\nhttp {{\n\
              access_log off;\nclient_body_temp_path {at}/body;\nproxy_temp_path {at}/proxy;\n\
              fastcgi_temp_path {at}/f;\nuwsgi_temp_path {at}/u;\nscgi_temp_path {at}/s;\n\
-             types {{ text/html html; }}\n\
-             server {{ listen {pages}; root {at}/pages; }}\n{example}\n}}\n"
+             types {{ text/html html; text/css css; }}\n\
+             server {{\nlisten {pages};\nroot {at}/pages;\nerror_page 404 503 /index.html;\n\
+             location = /down {{ return 503; }}\n}}\n{example}\n}}\n"
         );
         fs::write(folder.path().join("nginx.conf"), config).unwrap();
         let mut command = Command::new(nginx);
@@ -106,6 +112,7 @@ impl Edge {
         let (number, tel) = (shown("Ringwell-Number", OWN[1]), shown("Ringwell-Tel", OWN[2]));
         let page = format!("<p>{number}</p><a href=\"tel:{tel}\">call</a>");
         fs::write(folder.path().join("index.html"), page).unwrap();
+        fs::write(folder.path().join("a.css"), STYLE).unwrap();
         let config = example("Caddyfile")
             .replace("127.0.0.1:8000", &address)
             .replace("127.0.0.1:8080", ringwell)
@@ -160,35 +167,52 @@ impl Edge {
         Some(edge)
     }
 
-    /// Requests the page. Returns the head of the response, in lower case, and the body.
-    fn page(&self, headers: &[&str]) -> (String, String) {
+    /// Requests `path`. Returns the head of the response, in lower case, and the body.
+    fn get(&self, path: &str, headers: &[&str]) -> (String, String) {
         let mut curl = Command::new("curl");
         curl.args(["-si", "--max-time", "10", "-H", &format!("Host: {}", self.host)]);
         for header in headers {
             curl.args(["-H", header]);
         }
-        curl.arg(format!("http://{}/?gclid=c-7&utm_source=%C3%B6", self.address));
+        curl.arg(format!("http://{}{path}", self.address));
         let answer = String::from_utf8(curl.output().unwrap().stdout).unwrap();
         let log = || fs::read_to_string(self.folder.path().join("edge.log"));
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer} {:?}", log());
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let Some((head, body)) = answer.split_once("\r\n\r\n") else {
+            panic!("{answer} {:?}", log());
+        };
         (head.to_lowercase(), body.to_owned())
+    }
+
+    /// Requests the page, as a browser does. Returns the head of the response, in lower case, and
+    /// the body.
+    fn page(&self, headers: &[&str]) -> (String, String) {
+        let (head, body) = self.get(PATH, &[&[HTML], headers].concat());
+        assert!(head.starts_with("http/1.1 200"), "{head} {body}");
+        (head, body)
     }
 }
 
-/// Starts a server that answers each request with this page. Returns its address.
+/// Starts a server that answers requests with this page, also for paths that it does not have. It
+/// has one style. Returns its address.
 fn pages(page: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             // One read is enough, because a small request without a body arrives in one piece.
-            let _ = stream.read(&mut [0; 8192]);
-            let length = page.len();
+            let mut request = [0; 8192];
+            let length = stream.read(&mut request).unwrap_or_default();
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let (status, kind, body) = match request.split(' ').nth(1).unwrap_or_default() {
+                path if path.starts_with("/?") => ("200 OK", "text/html; charset=utf-8", page),
+                "/a.css" => ("200 OK", "text/css", STYLE),
+                _ => ("404 Not Found", "text/html; charset=utf-8", page),
+            };
+            let length = body.len();
             let _ = write!(
                 stream,
-                "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\
-                 Content-Length: {length}\r\nConnection: close\r\n\r\n{page}"
+                "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nCache-Control: public, max-age=600\r\n\
+                 Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
             );
         }
     });
@@ -267,6 +291,106 @@ fn the_page_follows_the_visitor_s_consent(start: fn(&str) -> Option<Edge>) {
     let edge = start(server.address()).unwrap();
     let (head, body) = edge.page(&[FIREFOX]);
     assert!(!head.contains("set-cookie") && body.contains("tel:+1200010"), "{head} {body}");
+}
+
+/// Returns how many requests have got numbers.
+fn given(server: &Server) -> u64 {
+    let metrics = server.client().get("/metrics", &[]).unwrap().body;
+    let counted = "ringwell_site_requests_total{site=\"pk_shop\",outcome=\"numbers\"} ";
+    metrics.split(counted).nth(1).unwrap().lines().next().unwrap().parse().unwrap()
+}
+
+/// Checks that only pages take numbers. Styles and images, of which a page may have many, are
+/// passed on unchanged.
+fn only_pages_take_numbers(start: fn(&str) -> Option<Edge>) {
+    let (_site, server) = ringwell("cookieless");
+    let Some(edge) = start(server.address()) else { return };
+    for accept in ["accept: text/css,*/*;q=0.1", "accept: image/avif,image/*,*/*;q=0.8", "accept:"]
+    {
+        let (head, body) = edge.get("/a.css", &[FIREFOX, accept]);
+        assert!(head.starts_with("http/1.1 200") && body == STYLE, "{head} {body}");
+    }
+    assert_eq!(given(&server), 0);
+    let (_, body) = edge.page(&[FIREFOX]);
+    assert!(body.contains("tel:+1200010"), "{body}");
+    assert_eq!(given(&server), 1);
+    // A program may request a page without accepting its type: the page keeps its own number.
+    keeps_its_own_number(&edge.get(PATH, &[FIREFOX, "accept: */*"]));
+    assert_eq!(given(&server), 1);
+}
+
+/// Checks that error pages with a visitor's number are not cached for others, and that the visitor
+/// keeps this number.
+fn error_pages_are_for_one_visitor(start: fn(&str) -> Option<Edge>, paths: &[&str]) {
+    let (_site, server) = ringwell("off");
+    let Some(edge) = start(server.address()) else { return };
+    for path in paths {
+        let (head, body) = edge.get(path, &[FIREFOX, HTML]);
+        assert!(
+            !head.starts_with("http/1.1 200") && body.contains("tel:+1200010"),
+            "{head} {body}"
+        );
+        assert!(head.contains("cache-control: private, no-store"), "{head}");
+        let cookie = head.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap();
+        let (_, again) = edge.get(path, &[FIREFOX, HTML, &format!("cookie: {cookie}")]);
+        assert_eq!(again, body);
+    }
+}
+
+/// Checks that the page is shown with its own number if Ringwell refuses the edge server's
+/// requests: after the edge key was changed, and after the site was removed.
+fn a_refused_edge_shows_the_page(start: fn(&str) -> Option<Edge>) {
+    let (site, server) = ringwell("off");
+    let Some(edge) = start(server.address()) else { return };
+    let settings = fs::read_to_string(site.config()).unwrap();
+    let site_starts = settings.find("[[site]]").unwrap();
+    for changed in
+        [settings.replace(EDGE_KEY, "another-key-0123456789"), settings[..site_starts].to_owned()]
+    {
+        fs::write(site.config(), changed).unwrap();
+        server.reload();
+        keeps_its_own_number(&edge.page(&[FIREFOX]));
+    }
+}
+
+#[test]
+fn nginx_shows_the_page_if_ringwell_refuses_its_requests() {
+    a_refused_edge_shows_the_page(Edge::nginx);
+}
+
+#[test]
+fn caddy_shows_the_page_if_ringwell_refuses_its_requests() {
+    a_refused_edge_shows_the_page(Edge::caddy);
+}
+
+#[test]
+fn a_worker_shows_the_page_if_ringwell_refuses_its_requests() {
+    a_refused_edge_shows_the_page(Edge::worker);
+}
+
+#[test]
+fn error_pages_of_nginx_are_not_cached_for_other_visitors() {
+    error_pages_are_for_one_visitor(Edge::nginx, &["/missing", "/down"]);
+}
+
+#[test]
+fn error_pages_behind_a_worker_are_not_cached_for_other_visitors() {
+    error_pages_are_for_one_visitor(Edge::worker, &["/missing"]);
+}
+
+#[test]
+fn nginx_requests_numbers_only_for_pages() {
+    only_pages_take_numbers(Edge::nginx);
+}
+
+#[test]
+fn caddy_requests_numbers_only_for_pages() {
+    only_pages_take_numbers(Edge::caddy);
+}
+
+#[test]
+fn a_worker_requests_numbers_only_for_pages() {
+    only_pages_take_numbers(Edge::worker);
 }
 
 #[test]

@@ -15,34 +15,62 @@ use crate::log::{Erased, ErasedAllocation, Removed, Whom};
 use crate::number::called;
 use crate::service::Service;
 
+/// The body of a request. Contains exactly one of the first four members.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Wanted {
+    caller: Option<String>,
+    call: Option<String>,
+    parameter: Option<Parameter>,
+    allocations: Option<Vec<ErasedAllocation>>,
+    /// Whether to list the allocations, and erase nothing.
+    dry_run: bool,
+    /// The hash of the listed allocations. If they are others now, nothing is erased.
+    list: Option<String>,
+}
+
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
-enum Wanted {
-    Caller(String),
-    Call(String),
-    Parameter { name: String, value: String },
-    Allocations(Vec<ErasedAllocation>),
+#[serde(deny_unknown_fields)]
+struct Parameter {
+    name: String,
+    value: String,
 }
 
 /// Erases the data of a caller, of a visitor, or of both the caller and the visitor of one call.
+/// Or lists the allocations that this would erase.
 pub(super) async fn post(
     State(service): State<Service>,
     body: Bytes,
 ) -> Result<Json<Value>, Problem> {
-    let wanted: Wanted = serde_json::from_slice(&body).map_err(|_| {
+    let wrong = || {
         Problem::bad_request(
             "body: must be one of {\"caller\": \"+14155551234\"}, {\"call\": \"ID\"}, \
              {\"parameter\": {\"name\": \"gclid\", \"value\": \"VALUE\"}} and {\"allocations\": \
-             [the allocations that an earlier erasure has returned]}",
+             [the allocations that an earlier erasure has returned]}. It may also contain \
+             \"dry_run\": true, or \"list\" from the answer to such a request",
         )
-    })?;
-    let whom = match wanted {
-        Wanted::Caller(number) => Whom::Caller(read(&number)?),
-        Wanted::Call(id) => Whom::Call(id),
-        Wanted::Parameter { name, value } => Whom::Parameter { name, value },
-        Wanted::Allocations(listed) => Whom::Visitors(listed),
     };
-    erase(&service, whom).await
+    let wanted: Wanted = serde_json::from_slice(&body).map_err(|_| wrong())?;
+    let whom = match wanted {
+        Wanted { caller: Some(number), call: None, parameter: None, allocations: None, .. } => {
+            Whom::Caller(read(&number)?)
+        }
+        Wanted { caller: None, call: Some(id), parameter: None, allocations: None, .. } => {
+            Whom::Call(id)
+        }
+        Wanted { caller: None, call: None, parameter: Some(it), allocations: None, .. } => {
+            Whom::Parameter { name: it.name, value: it.value }
+        }
+        Wanted { caller: None, call: None, parameter: None, allocations: Some(listed), .. } => {
+            Whom::Visitors(listed)
+        }
+        _ => return Err(wrong()),
+    };
+    match (wanted.dry_run, wanted.list) {
+        (true, None) => list(&service, whom).await,
+        (true, Some(_)) => Err(wrong()),
+        (false, list) => erase(&service, whom, list).await,
+    }
 }
 
 /// Erases a caller's data.
@@ -51,7 +79,7 @@ pub(super) async fn caller(
     Path(number): Path<String>,
 ) -> Result<Json<Value>, Problem> {
     let whom = Whom::Caller(read(&number)?);
-    erase(&service, whom).await
+    erase(&service, whom, None).await
 }
 
 /// Removes a call for good, for example a test call.
@@ -86,17 +114,38 @@ fn read(number: &str) -> Result<Caller, Problem> {
     caller.ok_or_else(|| Problem::bad_request("caller: write e.g. +14155551234"))
 }
 
-async fn erase(service: &Service, whom: Whom) -> Result<Json<Value>, Problem> {
+/// Refuses if a report is still waiting to be written to the call log: it would be stored after the
+/// erasure, and may contain the person's data.
+fn is_complete(service: &Service) -> Result<(), Problem> {
     if service.is_behind() {
-        // A report that is still waiting to be written to the call log would be stored after the
-        // erasure, and may contain the person's data.
         let detail = "some reports of calls are not in the call log yet, and may concern this \
                       person; try again";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     }
+    Ok(())
+}
+
+async fn list(service: &Service, whom: Whom) -> Result<Json<Value>, Problem> {
+    is_complete(service)?;
     let log = service.log().clone();
-    let Erased { calls, others, allocations } =
-        service.run(async move { log.erase(&whom, now()).await }).await??;
+    let found = service.run(async move { log.to_erase(&whom).await }).await??;
+    let list = found.list();
+    Ok(Json(json!({ "calls": found.calls, "allocations": found.allocations, "list": list })))
+}
+
+async fn erase(
+    service: &Service,
+    whom: Whom,
+    list: Option<String>,
+) -> Result<Json<Value>, Problem> {
+    is_complete(service)?;
+    let log = service.log().clone();
+    let erased = async move { log.erase_if(&whom, list.as_deref(), now()).await };
+    let Some(Erased { calls, others, allocations }) = service.run(erased).await?? else {
+        let detail = "nothing was erased: the allocations to erase are not those in the list; list \
+                      them again";
+        return Err(Problem::new(StatusCode::CONFLICT, detail));
+    };
     // The log line does not identify the person.
     tracing::info!(
         calls,

@@ -87,7 +87,8 @@ async fn apply_in(
     }
     is_new |= fill(&mut row.number, change.number.clone());
     is_new |= fill(&mut row.destination, change.destination.clone());
-    is_new |= fill(&mut row.stir, change.stir.clone());
+    let is_erased = row.redacted_at.is_some();
+    is_new |= fill(&mut row.stir, change.stir.clone().filter(|_| !is_erased));
     is_new |= fill(&mut row.blocked, change.blocked.clone());
     if let Some(caller) = change.caller.clone().filter(|it| *it != Caller::Withheld)
         && row.caller == Caller::Withheld

@@ -21,6 +21,7 @@ use crate::caller::Caller;
 use crate::clock::moment;
 use crate::digest;
 use crate::form;
+use crate::robocall::is_verdict;
 
 /// The maximum number of calls to redact or remove in one transaction.
 const CALLS_MAX: u32 = 500;
@@ -60,12 +61,22 @@ pub struct Erased {
     /// The count of other calls that lost the same visitor's parameters. Each of them was, or may
     /// have been, a call by that visitor.
     pub others: u64,
-    /// The allocations whose parameters were in the log. The journal contains the parameters, too.
+    /// The allocations whose parameters were in the log, in order. The journal contains the
+    /// parameters, too.
     pub allocations: Vec<ErasedAllocation>,
 }
 
+impl Erased {
+    /// A hash of the allocations.
+    #[must_use]
+    pub fn list(&self) -> String {
+        let lines = self.allocations.iter().map(|it| format!("{} {}\n", it.number, it.parameters));
+        digest::sha256_hex(lines.collect::<String>().as_bytes())
+    }
+}
+
 /// Identifies an allocation in the journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ErasedAllocation {
     /// The number in E.164 format, with `+`.
     pub number: String,
@@ -122,48 +133,49 @@ impl Log {
         Ok(count)
     }
 
+    /// Lists what [`Self::erase`] would erase. `others` is 0.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn to_erase(&self, whom: &Whom) -> Result<Erased, LogError> {
+        let mut tx = self.database().read().await?;
+        let theirs = theirs(&mut tx, whom).await?;
+        tx.commit().await?;
+        Ok(listed(&theirs))
+    }
+
     /// Removes everything that identifies the person `whom` from calls, events and pending
     /// deliveries. SQLite also overwrites the data in its files.
     ///
     /// # Errors
     /// [`LogError`].
     pub async fn erase(&self, whom: &Whom, now: Millis) -> Result<Erased, LogError> {
+        let erased = self.erase_if(whom, None, now).await?;
+        Ok(erased.unwrap_or_default())
+    }
+
+    /// Like [`Self::erase`], but if `list` is set and differs from the [`Erased::list`] of the
+    /// allocations to erase, erases nothing and returns `None`. Once the erasure is done, the log
+    /// cannot list the allocations again.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn erase_if(
+        &self,
+        whom: &Whom,
+        list: Option<&str>,
+        now: Millis,
+    ) -> Result<Option<Erased>, LogError> {
         let mut tx = self.database().write().await?;
-        let ids = match whom {
-            Whom::Call(id) => vec![id.clone()],
-            Whom::Caller(caller) => calls_of(&mut tx, caller).await?,
-            Whom::Parameter { name, value } => {
-                calls_with(&mut tx, name, value).await?.into_iter().collect()
-            }
-            Whom::Visitors(listed) => calls_to(&mut tx, listed).await?,
-        };
         // Reads all calls first, because erasing one call's data may make another call impossible
         // to find.
-        let mut theirs = Vec::new();
-        for id in ids {
-            let Some(found) = call(&mut tx, &id).await? else { continue };
-            let shown = shown_to(&found, whom);
-            let is_own = match whom {
-                Whom::Call(_) | Whom::Caller(_) => true,
-                // If a call is attributed to a later visitor of the number, the person `whom` most
-                // likely did not make the call.
-                Whom::Parameter { .. } => found.attribution.allocation.as_ref() == shown.first(),
-                Whom::Visitors(_) => false,
-            };
-            if is_own || !shown.is_empty() {
-                theirs.push((id, found.number.unwrap_or_default(), shown, is_own));
-            }
+        let theirs = theirs(&mut tx, whom).await?;
+        let mut erased = listed(&theirs);
+        if list.is_some_and(|list| list != erased.list()) {
+            return Ok(None);
         }
-        let mut erased = Erased::default();
         let (mut own, mut changed) = (BTreeSet::new(), BTreeSet::new());
-        for (id, number, shown, is_own) in theirs {
-            for allocation in shown.iter().filter(|it| !it.parameters.is_empty()) {
-                let parameters = fingerprint(&allocation.parameters);
-                let allocation = ErasedAllocation { number: number.clone(), parameters };
-                if !erased.allocations.contains(&allocation) {
-                    erased.allocations.push(allocation);
-                }
-            }
+        for Theirs { id, number, shown, is_own } in theirs {
             let at: Vec<u64> = shown.iter().map(|it| it.allocated_ms).collect();
             if is_own {
                 redact_one(&mut tx, &id, now).await?;
@@ -171,14 +183,13 @@ impl Log {
             }
             changed.extend(forget_in_others(&mut tx, &number, &at).await?);
         }
-        erased.calls = own.len() as u64;
         erased.others = changed.difference(&own).count() as u64;
         if let Whom::Caller(caller) = whom {
             blocks::forget(&mut tx, caller).await?;
         }
         tx.commit().await?;
         self.database().overwrite_deleted().await?;
-        Ok(erased)
+        Ok(Some(erased))
     }
 
     /// Removes a call with its timeline, results, events and webhooks. The call must have ended or,
@@ -276,11 +287,14 @@ async fn redact_one(db: &mut AnyConnection, id: &str, now: Millis) -> Result<(),
     let Some(mut found) = call(db, id).await? else { return Ok(()) };
     found.attribution.redact();
     let attribution = found.attribution.is_known().then(|| text(&found.attribution));
+    let mut reasons = found.robocall.map(|it| it.reasons).unwrap_or_default();
+    reasons.retain(|reason| !is_verdict(reason));
     let query = sqlx::query(
         "UPDATE calls SET caller = NULL, first_time = NULL, stir = NULL, attribution = $1, \
-         redacted_ms = $2 WHERE id = $3",
+         redacted_ms = $2, robocall_reasons = $3 WHERE id = $4",
     );
-    let query = query.bind(attribution.transpose()?).bind(ms(now)).bind(id.to_owned());
+    let query = query.bind(attribution.transpose()?).bind(ms(now)).bind(reasons.join(" "));
+    let query = query.bind(id.to_owned());
     query.execute(&mut *db).await?;
     redact_events(db, id).await
 }
@@ -317,6 +331,11 @@ fn redact_value(value: &mut Value) {
             "from" => *value = erased_caller(),
             "stir" | "first_time_caller" => *value = Value::Null,
             "parameters" => *value = json!({}),
+            "reasons" => {
+                if let Value::Array(reasons) = value {
+                    reasons.retain(|reason| !reason.as_str().is_some_and(is_verdict));
+                }
+            }
             _ => redact_value(value),
         }
     }
@@ -406,6 +425,61 @@ fn shown_to(call: &CallRow, whom: &Whom) -> Vec<Allocation> {
             all.filter(has_it).cloned().collect()
         }
     }
+}
+
+/// A call that an erasure changes.
+struct Theirs {
+    id: String,
+    number: String,
+    /// The person's allocations in the call's attribution.
+    shown: Vec<Allocation>,
+    /// Whether the person made the call.
+    is_own: bool,
+}
+
+/// The calls that an erasure of `whom` changes. Other calls may contain the same allocations.
+async fn theirs(db: &mut AnyConnection, whom: &Whom) -> Result<Vec<Theirs>, LogError> {
+    let ids = match whom {
+        Whom::Call(id) => vec![id.clone()],
+        Whom::Caller(caller) => calls_of(&mut *db, caller).await?,
+        Whom::Parameter { name, value } => {
+            calls_with(&mut *db, name, value).await?.into_iter().collect()
+        }
+        Whom::Visitors(listed) => calls_to(&mut *db, listed).await?,
+    };
+    let mut theirs = Vec::new();
+    for id in ids {
+        let Some(found) = call(&mut *db, &id).await? else { continue };
+        let shown = shown_to(&found, whom);
+        let is_own = match whom {
+            Whom::Call(_) | Whom::Caller(_) => true,
+            // If a call is attributed to a later visitor of the number, the person `whom` most
+            // likely did not make the call.
+            Whom::Parameter { .. } => found.attribution.allocation.as_ref() == shown.first(),
+            Whom::Visitors(_) => false,
+        };
+        if is_own || !shown.is_empty() {
+            let number = found.number.unwrap_or_default();
+            theirs.push(Theirs { id, number, shown, is_own });
+        }
+    }
+    Ok(theirs)
+}
+
+/// Counts the person's own calls among `theirs`, and lists the allocations that still have
+/// parameters.
+fn listed(theirs: &[Theirs]) -> Erased {
+    let mut allocations = BTreeSet::new();
+    for Theirs { number, shown, .. } in theirs {
+        for allocation in shown.iter().filter(|it| !it.parameters.is_empty()) {
+            let parameters = fingerprint(&allocation.parameters);
+            allocations.insert(ErasedAllocation { number: number.clone(), parameters });
+        }
+    }
+    let own: BTreeSet<&str> =
+        theirs.iter().filter(|it| it.is_own).map(|it| it.id.as_str()).collect();
+    let allocations = allocations.into_iter().collect();
+    Erased { calls: own.len() as u64, others: 0, allocations }
 }
 
 /// The ids of all attributed calls to the numbers of `listed`.

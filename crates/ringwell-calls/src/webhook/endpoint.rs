@@ -67,7 +67,8 @@ pub struct Replay {
     pub since: Option<Millis>,
     /// Only events that were written before this time.
     pub until: Option<Millis>,
-    /// The types of events to send. Empty means the types that the endpoint has selected.
+    /// The types of events to send. Empty means all events that were not accepted or, with
+    /// [`Which::All`], the types that the endpoint has selected, without tests.
     pub types: Vec<String>,
     /// The id of the only event to send. `None` for all events.
     pub event: Option<String>,
@@ -234,10 +235,13 @@ impl Log {
         let mut tx = self.database().write().await?;
         let Some((selected, is_enabled)) = types_of(&mut tx, id).await? else { return Ok(None) };
         let is_any = !replay.types.is_empty() || replay.event.is_some();
-        let types = if is_any { joined(&replay.types) } else { selected };
-        // A test event is replayed only if its id is given.
+        // Every delivery that was not accepted can be replayed, also that of a test.
+        let types = match replay.which {
+            Which::All if !is_any => selected,
+            Which::All | Which::Failed => joined(&replay.types),
+        };
         let wanted = "at_ms >= $3 AND at_ms < $4 AND ($5 = '' OR $5 LIKE '% ' || type || ' %') \
-                      AND ($6 = '' OR id = $6) AND (type <> 'webhook.test' OR $6 <> '')";
+                      AND ($6 = '' OR id = $6)";
         let statement = match replay.which {
             Which::Failed => format!(
                 "UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_ms = $2, \
@@ -248,6 +252,7 @@ impl Log {
             Which::All => format!(
                 "INSERT INTO webhook_deliveries (endpoint, event, state, attempts, next_ms) \
                  SELECT $1, place, 'pending', 0, $2 FROM call_events WHERE {wanted} \
+                 AND (type <> 'webhook.test' OR $6 <> '') \
                  ON CONFLICT (endpoint, event) DO UPDATE SET state = 'pending', attempts = 0, \
                  next_ms = $2, last_ms = NULL"
             ),

@@ -1,28 +1,33 @@
 //! `ringwell calls erase`: erases a person's data on a server.
 
-use std::fs::{File, OpenOptions};
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
+use hyper::StatusCode;
 use ringwell_calls::log::ErasedAllocation;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::api_client::{Access, ApiClient};
+use crate::api_client::{Access, ApiClient, ApiError};
 use crate::print::{counted, print_line, print_note};
 
 pub(crate) const HELP: &str = "\
 Removes callers, their STIR verdicts and the visitors' parameters from the call log, its events \
 and pending webhooks. Webhooks that were already sent are not affected. Callers that are stored as \
 hashes are found too. If other callers may have seen the same visitor's number, their calls lose \
-the visitor's parameters, too.
+the visitor's parameters, too. --call erases the caller only from this call: to erase all of the \
+caller's calls, use --caller.
 
 The journal keeps the parameters of allocations for the time set in journal.history_age, and those \
 of each number's newest allocation for longer. --journal-list appends the allocations of the \
-erased calls to a file, without the parameters. Then stop the server, and erase these allocations' \
-parameters in the journal:
+calls to a file, without the parameters, before it erases anything. If the command is interrupted, \
+or if the server's answer is lost, run it again with the same file. Then stop the server, and \
+erase these allocations' parameters in the journal:
   ringwell calls erase --caller +14155551234 --journal-list erase.list
   systemctl stop ringwell
   ringwell journal erase /var/lib/ringwell/data --list erase.list
@@ -38,12 +43,19 @@ Examples:
   ringwell calls erase --call c_0123
   ringwell calls erase --parameter gclid=Cj0KCQ --journal-list erase.list";
 
+/// Erasing many thousands of calls takes minutes.
+const ANSWER_MAX: Duration = Duration::from_hours(1);
+/// The maximum count of allocations in a request. A request has at most 1 MiB.
+const PART_MAX: usize = 4_000;
+/// The count of attempts if the person calls while the allocations are listed.
+const LISTINGS_MAX: usize = 10;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     whom: Whom,
-    /// Append the erased calls' allocations to this file; their parameters may still be in the
-    /// journal
+    /// Append the calls' allocations to this file before the calls are erased; their parameters may
+    /// still be in the journal
     #[arg(long, value_name = "FILE")]
     journal_list: Option<PathBuf>,
     #[command(flatten)]
@@ -73,57 +85,133 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), &'static str> {
     pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or("write NAME=VALUE")
 }
 
+/// The count of an erasure.
+#[derive(Default)]
+struct Counts {
+    calls: u64,
+    others: u64,
+    allocations: u64,
+}
+
+impl Counts {
+    fn add(&mut self, answer: &Value) {
+        let count = |name: &str| answer[name].as_u64().unwrap_or_default();
+        self.calls += count("calls");
+        self.others += count("others");
+        self.allocations += answer["allocations"].as_array().map_or(0, Vec::len) as u64;
+    }
+}
+
 /// Erases the data and prints how much was erased.
 ///
 /// # Errors
 /// If the server cannot be reached, the call does not exist, or the journal list cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let client = ApiClient::new(&args.access)?;
-    let body = match &args.whom {
-        Whom { caller: Some(caller), .. } => json!({ "caller": caller }),
-        Whom { call: Some(call), .. } => json!({ "call": call }),
-        Whom { list: Some(path), .. } => json!({ "allocations": read_list(path)? }),
+    let client = ApiClient::new(&args.access)?.waiting(ANSWER_MAX);
+    let mut counts = Counts::default();
+    match &args.whom {
+        Whom { caller: Some(caller), .. } => {
+            erase(&client, args, &json!({ "caller": caller }), &mut counts)?;
+        }
+        Whom { call: Some(call), .. } => {
+            erase(&client, args, &json!({ "call": call }), &mut counts)?;
+            ensure!(counts.calls > 0, "there is no call {call}: nothing was erased");
+        }
+        Whom { list: Some(path), .. } => {
+            for part in parts(read_list(path)?) {
+                erase(&client, args, &json!({ "allocations": part }), &mut counts)?;
+            }
+        }
         Whom { parameter, .. } => {
             let (name, value) = parameter.clone().unwrap_or_default();
-            json!({ "parameter": { "name": name, "value": value } })
+            let whom = json!({ "parameter": { "name": name, "value": value } });
+            erase(&client, args, &whom, &mut counts)?;
         }
-    };
-    // The journal list is opened first, because the server cannot list the calls' allocations once
-    // the calls are erased.
-    let list = args.journal_list.as_deref().map(open).transpose()?;
-    let answer = client.post(&args.access.url, "/v1/erasures", &body)?;
-    let allocations = answer["allocations"].as_array().cloned().unwrap_or_default();
-    let calls = answer["calls"].as_u64().unwrap_or_default();
-    if let Some(call) = &args.whom.call {
-        ensure!(calls > 0, "there is no call {call}: nothing was erased");
     }
-    let calls = counted(calls, "call");
-    print_line(format_args!("{calls}, {}", counted(allocations.len() as u64, "allocation")));
-    let others = answer["others"].as_u64().unwrap_or_default();
+    let Counts { calls, others, allocations } = counts;
+    print_line(format_args!("{}, {}", counted(calls, "call"), counted(allocations, "allocation")));
     if others > 0 {
         print_line(format_args!(
             "{} of other callers lost the same visitor's parameters",
             counted(others, "call")
         ));
     }
-    if let Some((path, mut file)) = args.journal_list.as_ref().zip(list) {
-        let lines = allocations.iter().fold(String::new(), |text, it| format!("{text}{it}\n"));
-        let written = file.write_all(lines.as_bytes()).and_then(|()| file.sync_all());
-        written.with_context(|| {
-            let path = path.display();
-            format!(
-                "the data was erased, but {path} cannot be written: append these lines to the \
-                 list:\n{lines}"
-            )
-        })?;
-    }
-    if let (Some((name, value)), true) = (&args.whom.parameter, allocations.is_empty()) {
+    if let (Some((name, value)), 0) = (&args.whom.parameter, allocations) {
         print_note(format_args!(
             "No call has this parameter. To erase it in the journal, stop the server and run: \
                 ringwell journal erase DATA --parameter {name}={value}"
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Erases the data of `whom`. The server cannot list the calls' allocations once the calls are
+/// erased, so the journal list is written first.
+///
+/// # Errors
+/// If the server cannot be reached, or the journal list cannot be written.
+fn erase(client: &ApiClient, args: &Args, whom: &Value, counts: &mut Counts) -> anyhow::Result<()> {
+    let url = &args.access.url;
+    let post = |more: Option<(&str, &Value)>| {
+        let mut body = whom.clone();
+        if let Some((name, value)) = more {
+            body[name] = value.clone();
+        }
+        client.post(url, "/v1/erasures", &body)
+    };
+    let Some(path) = &args.journal_list else {
+        counts.add(&post(None).map_err(repeatable)?);
+        return Ok(());
+    };
+    let mut list = JournalList::open(path)?;
+    for _ in 0..LISTINGS_MAX {
+        let found = post(Some(("dry_run", &true.into()))).map_err(|error| match error {
+            // This request erases nothing.
+            ApiError::Lost { url, reason, .. } => ApiError::Lost { url, reason, is_read: true },
+            error => error,
+        })?;
+        list.add(found["allocations"].as_array().map(Vec::as_slice).unwrap_or_default())?;
+        match post(Some(("list", &found["list"]))) {
+            // The person has called in the meantime.
+            Err(ApiError::Refused { status: StatusCode::CONFLICT, .. }) => {}
+            answer => {
+                counts.add(&answer.map_err(repeatable)?);
+                return Ok(());
+            }
+        }
+    }
+    bail!(
+        "nothing was erased, because calls arrive that belong to this person: run this command again"
+    )
+}
+
+/// Says what to do if the answer to an erasure is lost.
+fn repeatable(error: ApiError) -> anyhow::Error {
+    match error {
+        ApiError::Lost { url, reason, .. } => anyhow!(
+            "no usable answer from {url}: {reason}. The data may be erased, or may still be erased. \
+             Run this command again: it erases what is left, and the list given by --journal-list \
+             stays complete"
+        ),
+        error => error.into(),
+    }
+}
+
+/// Divides a list into parts that fit into one request each. Allocations of the same number stay
+/// together, so that each call is counted once.
+fn parts(mut listed: Vec<ErasedAllocation>) -> Vec<Vec<ErasedAllocation>> {
+    listed.sort_unstable();
+    listed.dedup();
+    let mut parts: Vec<Vec<ErasedAllocation>> = vec![Vec::new()];
+    for of_number in listed.chunk_by(|one, other| one.number == other.number) {
+        for some in of_number.chunks(PART_MAX) {
+            match parts.last_mut() {
+                Some(last) if last.len() + some.len() <= PART_MAX => last.extend_from_slice(some),
+                _ => parts.push(some.to_vec()),
+            }
+        }
+    }
+    parts
 }
 
 /// Reads a list that `--journal-list` has written.
@@ -140,8 +228,54 @@ pub(crate) fn read_list(path: &Path) -> anyhow::Result<Vec<ErasedAllocation>> {
     Ok(listed)
 }
 
-/// Opens the list at `path` for appending.
-fn open(path: &Path) -> anyhow::Result<File> {
-    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-    file.with_context(|| format!("cannot write {}; nothing was erased", path.display()))
+/// The file for `--journal-list`.
+struct JournalList {
+    path: PathBuf,
+    file: File,
+    /// The lines in the file.
+    lines: BTreeSet<String>,
+}
+
+impl JournalList {
+    /// Opens the list at `path` for appending.
+    ///
+    /// # Errors
+    /// If the file cannot be read and written, or a crash has left an incomplete line.
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        let cannot_write = || format!("cannot write {}; nothing was erased", path.display());
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+        let file = file.with_context(cannot_write)?;
+        let is_file = file.metadata().with_context(cannot_write)?.is_file();
+        let text = if is_file { fs::read(path).with_context(cannot_write)? } else { Vec::new() };
+        ensure!(
+            text.last().is_none_or(|byte| *byte == b'\n'),
+            "nothing was erased: the last line of {} is incomplete, as after a crash: remove this \
+             line, and run the command again",
+            path.display()
+        );
+        let lines = String::from_utf8_lossy(&text).lines().map(str::to_owned).collect();
+        Ok(Self { path: path.to_owned(), file, lines })
+    }
+
+    /// Adds the allocations that are not in the list yet. They are on the disk when this returns.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    fn add(&mut self, allocations: &[Value]) -> anyhow::Result<()> {
+        let mut text = String::new();
+        for line in allocations.iter().map(Value::to_string) {
+            if self.lines.insert(line.clone()) {
+                text.push_str(&line);
+                text.push('\n');
+            }
+        }
+        let length = self.file.metadata().map(|file| file.len());
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_all());
+        if written.is_err()
+            && let Ok(length) = length
+        {
+            let _ = self.file.set_len(length);
+        }
+        written.with_context(|| format!("cannot write {}; nothing was erased", self.path.display()))
+    }
 }

@@ -22,9 +22,9 @@ fn event(ring: &Ring<'_>, name: &str) -> Value {
     })
 }
 
-/// Returns two events: first the end of the destination's leg, then the end of the caller's leg.
+/// Returns the event for the end of the destination's leg.
 fn end(ring: &Ring<'_>, dial: &Dial, cause: &str, talk: Option<Duration>) -> Vec<Report> {
-    let (mut done, mut over) = (event(ring, "transferComplete"), event(ring, "disconnect"));
+    let mut done = event(ring, "transferComplete");
     done["cause"] = cause.into();
     let now = Timestamp::now();
     let answered = talk.and_then(|talk| now.checked_sub(talk).ok());
@@ -32,10 +32,7 @@ fn end(ring: &Ring<'_>, dial: &Dial, cause: &str, talk: Option<Duration>) -> Vec
         done["answerTime"] = answered.to_string().into();
     }
     done["endTime"] = now.to_string().into();
-    over["endTime"] = now.to_string().into();
-    over["cause"] = "hangup".into();
-    let last = dial.action.clone().map(|to| (to, Body::Json(done)));
-    last.into_iter().chain([("disconnect".to_owned(), Body::Json(over))]).collect()
+    dial.action.clone().map(|to| (to, Body::Json(done))).into_iter().collect()
 }
 
 impl Side for Bandwidth {
@@ -49,6 +46,7 @@ impl Side for Bandwidth {
         let destination = inner(document, "PhoneNumber").or_else(|| inner(document, "SipUri"))?;
         Some(Dial {
             destination: destination.to_owned(),
+            place: 0,
             timeout: number(document, "callTimeout"),
             status: None,
             action: attribute(document, "transferCompleteUrl"),
@@ -61,5 +59,11 @@ impl Side for Bandwidth {
             Step::Completed(talk) => end(ring, dial, "hangup", Some(talk)),
             Step::NoAnswer => end(ring, dial, "timeout", None),
         }
+    }
+    fn ends(&self, ring: &Ring<'_>, _: Option<Duration>) -> Vec<Report> {
+        let mut over = event(ring, "disconnect");
+        over["endTime"] = Timestamp::now().to_string().into();
+        over["cause"] = "hangup".into();
+        vec![("disconnect".to_owned(), Body::Json(over))]
     }
 }

@@ -1,5 +1,7 @@
 //! The generic provider, which reports every event in the same JSON format.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::side::{Body, Dial, Report, Ring, Side, Step};
@@ -19,6 +21,7 @@ impl Side for Generic {
         let answer: Value = serde_json::from_str(document).ok()?;
         Some(Dial {
             destination: answer["destination"].as_str()?.to_owned(),
+            place: 0,
             timeout: answer["timeout"].as_u64(),
             status: None,
             action: None,
@@ -42,5 +45,9 @@ impl Side for Generic {
             }
         };
         vec![("events".to_owned(), Body::Json(event))]
+    }
+    fn ends(&self, _: &Ring<'_>, _: Option<Duration>) -> Vec<Report> {
+        // The end of the destination's leg is the end of the call.
+        Vec::new()
     }
 }

@@ -1,5 +1,7 @@
 //! Plivo: requests are forms, in which numbers are written without `+`.
 
+use std::time::Duration;
+
 use super::markup::{attribute, inner, number};
 use super::side::{Body, Dial, Report, Ring, Side, Step};
 
@@ -27,6 +29,7 @@ impl Side for Plivo {
         let destination = inner(document, "Number").or_else(|| inner(document, "User"))?;
         Some(Dial {
             destination: destination.to_owned(),
+            place: 0,
             timeout: number(document, "timeout"),
             status: attribute(document, "callbackUrl"),
             action: attribute(document, "action"),
@@ -37,7 +40,7 @@ impl Side for Plivo {
         let report = |action: &str, more: Vec<(&'static str, String)>| {
             let mut fields = vec![
                 ("DialALegUUID", ring.id.to_owned()),
-                ("DialBLegUUID", format!("{}-callee", ring.id)),
+                ("DialBLegUUID", format!("{}-callee{}", ring.id, dial.place)),
                 ("DialAction", action.to_owned()),
             ];
             fields.extend(more);
@@ -63,5 +66,13 @@ impl Side for Plivo {
             }
         };
         sent.into_iter().flatten().collect()
+    }
+    fn ends(&self, ring: &Ring<'_>, talk: Option<Duration>) -> Vec<Report> {
+        let (state, code) =
+            if talk.is_some() { ("completed", "4000") } else { ("no-answer", "3000") };
+        let mut caller = leg(ring, state);
+        caller.push(("Event", "Hangup".to_owned()));
+        caller.push(("HangupCauseCode", code.to_owned()));
+        vec![("hangup".to_owned(), Body::Form(caller))]
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Ring<'a> {
     pub(crate) from: &'a str,
     /// The called number.
     pub(crate) to: &'a str,
-    /// The time that the destination rings before it answers.
+    /// The time that all destinations together ring before one answers.
     pub(crate) answer_after: Duration,
     /// The duration of the conversation.
     pub(crate) talk: Duration,
@@ -46,6 +46,8 @@ pub(super) enum Body {
 /// The contents of a document that connects the caller.
 pub(super) struct Dial {
     pub(super) destination: String,
+    /// The count of destinations before this one.
+    pub(super) place: usize,
     /// The maximum ringing time, in seconds.
     pub(super) timeout: Option<u64>,
     /// The URL for reports about the destination.
@@ -80,4 +82,8 @@ pub(super) trait Side {
 
     /// Returns the requests that the provider sends for the event `step`, in order.
     fn reports(&self, ring: &Ring<'_>, dial: &Dial, step: Step) -> Vec<Report>;
+
+    /// Returns the requests that the provider sends at the end of the caller's leg, with the duration
+    /// of the conversation.
+    fn ends(&self, ring: &Ring<'_>, talk: Option<Duration>) -> Vec<Report>;
 }

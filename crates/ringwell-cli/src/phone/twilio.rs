@@ -1,5 +1,7 @@
 //! Twilio. `SignalWire` and Telnyx (`TeXML`) use the same forms and documents.
 
+use std::time::Duration;
+
 use super::markup::{attribute, inner, number};
 use super::side::{Body, Dial, Report, Ring, Side, Step};
 
@@ -26,6 +28,7 @@ impl Side for Twiml {
         let destination = inner(document, "Number").or_else(|| inner(document, "Sip"))?;
         Some(Dial {
             destination: destination.to_owned(),
+            place: 0,
             timeout: number(document, "timeout"),
             status: attribute(document, "statusCallback"),
             action: attribute(document, "action"),
@@ -40,7 +43,7 @@ impl Side for Twiml {
             Step::NoAnswer => ("2", "no-answer", Some("no-answer")),
         };
         let mut callee = vec![
-            ("CallSid", format!("{}-callee", ring.id)),
+            ("CallSid", format!("{}-callee{}", ring.id, dial.place)),
             ("ParentCallSid", ring.id.to_owned()),
             ("SequenceNumber", place.to_owned()),
             ("CallStatus", state.to_owned()),
@@ -55,5 +58,16 @@ impl Side for Twiml {
         let report = dial.status.clone().map(|to| (to, Body::Form(callee)));
         let last = dial.action.clone().filter(|_| dialled.is_some());
         report.into_iter().chain(last.map(|to| (to, Body::Form(end)))).collect()
+    }
+    fn ends(&self, ring: &Ring<'_>, talk: Option<Duration>) -> Vec<Report> {
+        let mut caller = leg(ring);
+        caller.push(("SequenceNumber", "0".to_owned()));
+        if let Some(talk) = talk {
+            caller.push(("CallStatus", "completed".to_owned()));
+            caller.push(("CallDuration", talk.as_secs().to_string()));
+        } else {
+            caller.push(("CallStatus", "no-answer".to_owned()));
+        }
+        vec![("status".to_owned(), Body::Form(caller))]
     }
 }

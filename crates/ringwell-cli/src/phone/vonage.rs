@@ -1,5 +1,7 @@
 //! Vonage: JSON in both directions.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::side::{Body, Dial, Report, Ring, Side, Step};
@@ -27,6 +29,7 @@ impl Side for Vonage {
         let destination = endpoint["number"].as_str().or_else(|| endpoint["uri"].as_str())?;
         Some(Dial {
             destination: destination.to_owned(),
+            place: 0,
             timeout: connect["timeout"].as_u64(),
             status: connect["eventUrl"][0].as_str().map(str::to_owned),
             action: None,
@@ -41,7 +44,7 @@ impl Side for Vonage {
             Step::NoAnswer => ("timeout", None),
         };
         let mut event = json!({
-            "uuid": format!("{}-callee", ring.id),
+            "uuid": format!("{}-callee{}", ring.id, dial.place),
             "conversation_uuid": ring.id,
             "direction": "outbound",
             "from": plain(ring.from),
@@ -53,5 +56,20 @@ impl Side for Vonage {
             event["duration"] = talk.into();
         }
         dial.status.clone().map(|to| (to, Body::Json(event))).into_iter().collect()
+    }
+    fn ends(&self, ring: &Ring<'_>, talk: Option<Duration>) -> Vec<Report> {
+        let mut event = json!({
+            "uuid": format!("{}-caller", ring.id),
+            "conversation_uuid": ring.id,
+            "direction": "inbound",
+            "from": plain(ring.from),
+            "to": plain(ring.to),
+            "status": "completed",
+            "timestamp": jiff::Timestamp::now().to_string(),
+        });
+        if let Some(talk) = talk {
+            event["duration"] = talk.as_secs().to_string().into();
+        }
+        vec![("event".to_owned(), Body::Json(event))]
     }
 }

@@ -3,9 +3,13 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use super::phone::{Phone, Provider};
 use super::support::batch::{self, BULK};
@@ -412,4 +416,97 @@ fn a_call_is_found_by_every_value_of_a_parameter() {
     for text in [CALLER, SECRET, "Cj0shown"] {
         assert!(found(&data, text).is_empty(), "{:?}", found(&data, text));
     }
+}
+
+/// Forwards requests to the server at `to`, except for those that erase: it loses the first of them,
+/// and the answers to the others. Returns its address.
+fn lossy(to: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let mut is_first = true;
+        for mut client in listener.incoming().flatten() {
+            client.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            let (mut request, mut part) = (Vec::new(), [0; 4096]);
+            while let Ok(length @ 1..) = client.read(&mut part) {
+                request.extend_from_slice(&part[..length]);
+            }
+            let is_list = String::from_utf8_lossy(&request).contains("dry_run");
+            if !is_list && std::mem::take(&mut is_first) {
+                continue;
+            }
+            let mut server = TcpStream::connect(&to).unwrap();
+            server.write_all(&request).unwrap();
+            server.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+            if !is_list {
+                server.read_exact(&mut [0]).unwrap();
+                continue;
+            }
+            while let Ok(length @ 1..) = server.read(&mut part) {
+                client.write_all(&part[..length]).unwrap();
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_lost_request_or_answer_does_not_lose_the_list_of_allocations() {
+    let (board, _) = board();
+    let lossy = lossy(board.server.address().to_owned());
+    let list = board.site.config().with_file_name("erase.list");
+    let erase = |address: &str| {
+        let mut command = ringwell(&["calls", "erase", "--parameter"]);
+        command.arg(format!("gclid={SECRET}")).arg("--journal-list").arg(&list);
+        command.args(["--url", &format!("http://{address}")]).env("RINGWELL_TOKEN", TOKEN);
+        command
+    };
+    let lines = || fs::read_to_string(&list).unwrap_or_default().lines().count();
+    for (is_erased, _) in [(false, "the request was lost"), (true, "the answer was lost")] {
+        let (is_done, text) = said(erase(&lossy));
+        assert!(!is_done && text.contains("Run this command again"), "{text}");
+        assert_eq!(lines(), 1, "{text}");
+        let call = board.call("CA1", |_| true);
+        assert_eq!(call["from"]["erased"] == true, is_erased, "{call:#}");
+    }
+    assert!(say(erase(board.server.address())).starts_with("0 calls, 0 allocations\n"));
+    assert_eq!(lines(), 1);
+    let data = board.site.data().to_owned();
+    let Switchboard { server, .. } = board;
+    server.stop();
+    let mut journal = on(&["journal", "erase"], &data);
+    journal.arg("--list").arg(&list);
+    assert_eq!(say(journal), "1 allocation erased\n");
+    assert!(found(&data, SECRET).is_empty(), "{:?}", found(&data, SECRET));
+}
+
+/// A request has at most 1 MiB.
+#[test]
+fn a_long_list_is_sent_in_parts() {
+    let (board, _) = board();
+    let list = board.site.config().with_file_name("erase.list");
+    let erase = |flags: &[&str]| {
+        let mut command = ringwell(&["calls", "erase"]);
+        command.args(flags).env("RINGWELL_TOKEN", TOKEN);
+        command.args(["--url", &format!("http://{}", board.server.address())]);
+        command
+    };
+    let file = list.to_str().unwrap();
+    say(erase(&["--caller", &format!("+1{CALLER}"), "--journal-list", file]));
+    let mut lines = String::new();
+    for n in 0..12_000 {
+        let _ = writeln!(
+            lines,
+            "{{\"number\":\"+1888555{:04}\",\"parameters\":\"{n:064x}\"}}",
+            n % 9_000
+        );
+    }
+    lines.push_str(&fs::read_to_string(&list).unwrap());
+    fs::write(&list, lines).unwrap();
+    assert_eq!(say(erase(&["--list", file])), "0 calls, 0 allocations\n");
+    // A crash may leave an incomplete line.
+    let complete = fs::read_to_string(&list).unwrap();
+    fs::write(&list, &complete[..complete.len() - 9]).unwrap();
+    let (is_done, text) = said(erase(&["--call", "c_1", "--journal-list", file]));
+    assert!(!is_done && text.contains("last line"), "{text}");
 }

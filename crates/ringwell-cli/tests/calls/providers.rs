@@ -105,6 +105,43 @@ fn each_provider_can_be_played() {
     });
 }
 
+/// The provider sends the end of each destination's leg, and rings the destination in the answer.
+#[test]
+fn the_next_destination_rings_if_one_does_not_answer() {
+    let board = board();
+    let key = board.site.config().with_file_name("private.key");
+    std::fs::write(&key, PRIVATE).unwrap();
+    let key = key.to_str().unwrap();
+    let settings = std::fs::read_to_string(board.site.config()).unwrap();
+    let both = "to = [\"+18005550199\", \"+18005550198\"]";
+    std::fs::write(board.site.config(), settings.replace("to = [\"+18005550199\"]", both)).unwrap();
+    board.server.reload();
+    let play = &|provider: &str, number: u64, ringing: &str, outcome: &str| {
+        let flags = ["--answer-after", ringing, "--talk", "1s", "--key", key];
+        let output = ring(&board, provider, number, &flags);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains("18005550199, ") && said.contains("18005550198, "), "{said}");
+        let call = logged(&board, &output);
+        assert_eq!(call["outcome"], outcome, "{provider}: {call:#}");
+        let talk =
+            if outcome == "answered" { serde_json::json!(1) } else { call["talk_seconds"].clone() };
+        assert_eq!(call["talk_seconds"], talk, "{provider}: {call:#}");
+    };
+    // Your own switch rings only the destination in the first answer.
+    let all = OTHERS.map(|(provider, _)| provider).into_iter().filter(|it| *it != "generic");
+    let all: Vec<_> = all.chain(["twilio"]).map(|it| (it, board.visitor(it))).collect();
+    thread::scope(|scope| {
+        let calls = all.iter().flat_map(|(provider, number)| {
+            [("5200ms", "answered"), ("11s", "no_answer")].map(|(ringing, outcome)| {
+                scope.spawn(move || play(provider, *number, ringing, outcome))
+            })
+        });
+        for call in calls.collect::<Vec<_>>() {
+            call.join().unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_phone_with_another_secret_is_refused() {
     let board = board();

@@ -6,7 +6,7 @@ use crate::attribution::{Allocation, Attributed, Attribution};
 use crate::block::{Block, Pattern};
 use crate::call::{CallEvent, EventKind, Outcome};
 use crate::caller::Caller;
-use crate::log::{CallChange, CallFilter, Log, OutcomeRow, ReportedEvent, Whom, writer};
+use crate::log::{CallChange, CallFilter, Erased, Log, OutcomeRow, ReportedEvent, Whom, writer};
 use crate::provider::{Refusal, Stir};
 
 const NUMBER: &str = "+18005551212";
@@ -136,7 +136,7 @@ async fn an_erased_event_keeps_everything_but_the_person() {
     let ended = change("CA1", "", 30, EventKind::Ended(Some(Outcome::NoAnswer)));
     let attribution = Some(visitor(5));
     let id = started.id();
-    store(&log, &[CallChange { attribution, stir: Some(stir), ..started }, ended]).await;
+    store(&log, &[CallChange { attribution, stir: Some(stir.clone()), ..started }, ended]).await;
     let outcome = OutcomeRow {
         kind: "sale".to_owned(),
         value: Some("9.50".to_owned()),
@@ -159,11 +159,20 @@ async fn an_erased_event_keeps_everything_but_the_person() {
         assert_eq!(call["from"]["e164"], "+14155551234");
         call["from"] = json!({ "withheld": true, "erased": true });
         call["stir"] = Value::Null;
+        assert_eq!(call["robocall"]["reasons"], json!(["stir_passed"]));
+        call["robocall"]["reasons"] = json!([]);
         call["first_time_caller"] = Value::Null;
         call["attribution"]["parameters"] = json!({});
     }
     log.erase(&Whom::Call(id.clone()), Millis(60_000)).await.unwrap();
     assert_eq!(bodies().await, wanted);
+    // A later report may contain the verdict again.
+    let again = change("CA1", "+14155551234", 31, EventKind::CallerLegEnded(1));
+    store(&log, &[CallChange { stir: Some(stir), ..again }]).await;
+    let call = log.call(&id).await.unwrap().unwrap().call.to_json();
+    assert_eq!((&call["stir"], &call["robocall"]["reasons"]), (&Value::Null, &json!([])), "{call}");
+    wanted.truncate(3);
+    let bodies = async || bodies().await.into_iter().take(3).collect::<Vec<_>>();
     // Bodies without type and time, left by an earlier release, get both back.
     let mut tx = log.database().write().await.unwrap();
     let body = json!({ "data": { "id": id, "redacted": true } }).to_string();
@@ -224,4 +233,31 @@ async fn a_visitor_is_found_by_each_value_of_a_parameter_and_with_the_escapes_of
         let erased = log.erase(&Whom::Parameter { name, value }, Millis(60_000)).await.unwrap();
         assert_eq!(erased.calls, u64::from(is_theirs), "{given:?}");
     }
+}
+
+/// The answer to an erasure may be lost. Then nothing may have been erased that was not listed
+/// before.
+#[tokio::test]
+async fn only_allocations_that_are_listed_are_erased() {
+    let (log, _folder) = log().await;
+    let call = |id: &str, at_s: u64, gclid: &str| {
+        let mut attribution = visitor(at_s);
+        attribution.allocation.as_mut().unwrap().parameters =
+            vec![("gclid".to_owned(), gclid.to_owned())];
+        let change = change(id, "+14155551234", at_s + 5, EventKind::Started);
+        CallChange { attribution: Some(attribution), ..change }
+    };
+    store(&log, &[call("CA1", 5, "b"), call("CA2", 15, "a"), call("CA3", 25, "b")]).await;
+    let whom = Whom::Caller(Caller::read("+14155551234"));
+    let listed = log.to_erase(&whom).await.unwrap();
+    assert_eq!((listed.calls, listed.allocations.len()), (3, 2));
+    // The caller calls again, as another visitor.
+    store(&log, &[call("CA4", 35, "c")]).await;
+    let erased = log.erase_if(&whom, Some(&listed.list()), Millis(60_000)).await.unwrap();
+    assert_eq!(erased, None);
+    assert_eq!(found_by(&log, Caller::read("+14155551234")).await, 4);
+    let listed = log.to_erase(&whom).await.unwrap();
+    let erased = log.erase_if(&whom, Some(&listed.list()), Millis(60_000)).await.unwrap();
+    assert_eq!(erased, Some(listed));
+    assert_eq!(log.to_erase(&whom).await.unwrap(), Erased::default());
 }

@@ -129,6 +129,34 @@ async fn a_replay_does_not_wait_for_the_next_attempt() {
     assert_eq!(states(&log, &made.id).await, (true, 0, 0));
 }
 
+/// The guide repeats a replay until nothing is pending, failed or held.
+#[tokio::test]
+async fn a_replay_also_sends_tests_that_the_endpoint_has_not_accepted() {
+    let (log, _folder) = log().await;
+    let away = NewEndpoint { types: vec!["call.completed".to_owned()], ..to("https://a.example/") };
+    let away = log.create_endpoint(&away, Millis(0)).await.unwrap();
+    let well = log.create_endpoint(&to("https://b.example/"), Millis(1)).await.unwrap();
+    for (at, status) in [(0, 503), (1, 410)] {
+        log.test_endpoint(&away.id, Millis(at)).await.unwrap();
+        let status = |due: &Due| if due.url.contains("//a.") { status } else { 200 };
+        run(&log, Millis(at), Millis(at + 1), status).await;
+    }
+    assert_eq!(log.endpoints().await.unwrap()[0].held, 2);
+    assert!(log.enable_endpoint(&away.id).await.unwrap());
+    let now = Millis(DAY);
+    let replayed = log.replay(&away.id, &Replay::default(), now).await.unwrap();
+    assert_eq!(replayed.unwrap().count, 2);
+    assert_eq!(run(&log, now, now + Millis(1), |_| 200).await, 2);
+    assert_eq!(log.endpoints().await.unwrap()[0].held, 0);
+    assert_eq!(states(&log, &away.id).await, (true, 0, 0));
+    // No endpoint gets the tests of another one.
+    let all = Replay { which: Which::All, ..Replay::default() };
+    let replayed = log.replay(&well.id, &all, now).await.unwrap().unwrap();
+    let events = log.events(0, 100).await.unwrap();
+    let others = events.iter().filter(|it| it.kind != "webhook.test").count();
+    assert_eq!(replayed.count, others as u64);
+}
+
 #[tokio::test]
 async fn a_removed_endpoint_is_disabled_at_once() {
     let (log, _folder) = log().await;
