@@ -287,6 +287,7 @@ pub fn begin<F: Files>(
         withheld,
         withholds_others: start.withholds && start.member.is_some(),
         unknown_until: if is_new { arrivals::unknown_until(lifetimes, now) } else { Millis::ZERO },
+        forgotten_until: if has_files { Millis::ZERO } else { now },
         ..node::Begun::default()
     };
     let ahead = shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
