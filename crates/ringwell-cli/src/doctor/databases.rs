@@ -57,17 +57,17 @@ fn postgres(
     findings: &mut Findings,
 ) {
     match probed {
-        Ok(probed) => match refuses(&probed, schema) {
-            Some(fault) => findings.bad("database", format!("{field}: {fault}")),
-            None => {
-                let state = match probed.version {
-                    None => "the first start creates the tables".to_owned(),
-                    Some(version) if version == schema.steps.len() => format!("schema {version}"),
-                    Some(_) => "the first start upgrades the tables".to_owned(),
-                };
-                findings.ok("database", format!("{field}: PostgreSQL answers; {state}"));
+        Ok(probed) => {
+            if let Some(fault) = refuses(&probed, schema) {
+                return findings.bad("database", format!("{field}: {fault}"));
             }
-        },
+            let state = match probed.version {
+                None => "the first start creates the tables".to_owned(),
+                Some(version) if version == schema.steps.len() => format!("schema {version}"),
+                Some(_) => "the first start upgrades the tables".to_owned(),
+            };
+            findings.ok("database", format!("{field}: PostgreSQL answers; {state}"));
+        }
         Err(StoreError::Database(error)) => {
             findings.bad("database", format!("{field}: the database {}", trouble(&error)));
         }
