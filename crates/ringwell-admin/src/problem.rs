@@ -171,11 +171,11 @@ impl From<StoreError> for Problem {
                 if let Some(left_out) = SILENT.pass() {
                     tracing::error!(%error, left_out, "a management request failed");
                 }
+                if error.is_read_only() {
+                    return Self::unavailable(StoreError::ReadOnly.to_string());
+                }
                 let detail = if error.is_full() {
                     "the disk of the directory's database is full: free some space, then try again"
-                } else if error.is_read_only() {
-                    "the directory's database is read-only: set directory.database to the address \
-                        of the primary server"
                 } else if error.is_denied() {
                     "the directory's database user lacks a right that this request needs: \
                         grant the right, or connect as the owner of the tables"

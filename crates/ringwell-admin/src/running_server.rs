@@ -29,8 +29,9 @@ pub trait RunningServer: Send + Sync {
     }
 
     /// The numbers in the rotation of `pool` that no visitor has held since the time `since`. Empty
-    /// if the pool's shard cannot be reached.
-    fn unused(&self, pool: PoolId, since: Millis) -> Later<'_, Vec<NumberRange>>;
+    /// if the pool's shard cannot be reached. `None` if it is not known which numbers visitors have
+    /// held since then.
+    fn unused(&self, pool: PoolId, since: Millis) -> Later<'_, Option<Vec<NumberRange>>>;
 
     /// The web sites in the configuration that was last read.
     fn configured_sites(&self) -> Vec<Site>;

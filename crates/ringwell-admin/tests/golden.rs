@@ -55,9 +55,9 @@ impl RunningServer for Quiet {
         })
     }
 
-    fn unused(&self, _pool: PoolId, _since: Millis) -> Later<'_, Vec<NumberRange>> {
+    fn unused(&self, _pool: PoolId, _since: Millis) -> Later<'_, Option<Vec<NumberRange>>> {
         let first = PromoNumber::parse("8885550305").unwrap();
-        Box::pin(async move { NumberRange::new(first, 100).into_iter().collect() })
+        Box::pin(async move { Some(NumberRange::new(first, 100).into_iter().collect()) })
     }
 
     fn configured_sites(&self) -> Vec<Site> {

@@ -47,11 +47,12 @@ pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", data_files::CALLS];
 /// Small files in a data directory that are copied if they exist. The reports of calls that are not
 /// in the call log yet are copied before the call log, so that each report is in at least one of
 /// the two copies.
-const SMALL: [&str; 9] = [
+const SMALL: [&str; 10] = [
     data_files::WAITING,
     data_files::UNREAD,
     "cluster-map.json",
     "gaps.json",
+    "journal-erase.todo",
     "lifetimes.json",
     "overflow-numbers.json",
     "overflow-periods.json",

@@ -3,7 +3,7 @@
 //! Changes nothing, except that it writes a test file into the data directory. Each reported
 //! problem includes a remedy. Works while a server is running, and without a configuration.
 
-mod databases;
+pub(crate) mod databases;
 mod findings;
 mod journal;
 

@@ -19,6 +19,7 @@ use crate::configuration::{
     pools_of, warn_of_destinations, warn_of_routing,
 };
 use crate::directory::Following;
+use crate::doctor::databases;
 use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::faults::{NAME_CLUSTER, show, show_of_file, show_with_advice};
 use crate::flags::Server;
@@ -331,6 +332,10 @@ fn checked(
     }
     if let Some(warning) = ringwell_node::disk::warn_of_mode(&config.data) {
         print_note(format_args!("warning: {warning}"));
+    }
+    if let Some(fault) = databases::refusal(config) {
+        print_error(fault);
+        return Ok(ExitCode::FAILURE);
     }
     let in_database = InDatabase::read(config);
     if let InDatabase::Faulty(faults) = &in_database {

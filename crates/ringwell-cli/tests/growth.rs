@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
+#[path = "growth/month_end.rs"]
+mod month_end;
 mod support;
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -26,8 +29,8 @@ const STEP: u64 = 4;
 /// A server with numbers in its inventory, and one pool that begins with a tenth of its maximum
 /// size.
 struct Managed {
-    /// Kept because dropping it would remove the server's files.
-    _site: Site,
+    /// Dropping it removes the server's files.
+    site: Site,
     server: Server,
     operator: Client,
     pool: Pool,
@@ -35,14 +38,22 @@ struct Managed {
 
 impl Managed {
     fn start(mode: &str, lifetime_seconds: u64) -> Self {
+        Self::start_with(mode, lifetime_seconds, |command| command)
+    }
+
+    fn start_with(
+        mode: &str,
+        lifetime_seconds: u64,
+        prepare: impl FnOnce(Command) -> Command,
+    ) -> Self {
         let settings = format!(
             "shards = 2\nmanagement.address = \"127.0.0.1:0\"\ngrowth.mode = \"{mode}\"\n\
              growth.every = \"1s\"\ngrowth.percent = 50\ngrowth.step_max = {STEP}\n\
              directory.database = \"sqlite:directory.sqlite\""
         );
         let site = Site::new(Vec::new(), &settings);
-        let server = Server::start(site.serve(&[]));
-        let mut operator = Client::connect(&logged(&server, "management")["address"]).unwrap();
+        let server = Server::start(prepare(site.serve(&[])));
+        let mut operator = operator(&server);
         let numbers = json!({"ranges": ["8885550100-8885550199"]});
         post(&mut operator, "/v1/numbers", &numbers);
         let path = "/api/2013-07-01/1/advertisers/7/advertiser_campaigns/8/ring_pools/a.json";
@@ -51,7 +62,7 @@ impl Managed {
         let pool = post(&mut operator, path, &wanted);
         let (id, key) = (pool["id"].as_u64().unwrap(), pool["api_key"].as_str().unwrap());
         let pool = Pool { key: key.to_owned(), ..Pool::new(id, 2, PATIENCE) };
-        let mut managed = Self { _site: site, server, operator, pool };
+        let mut managed = Self { site, server, operator, pool };
         assert_eq!(managed.size(), SIZE / 10);
         let path = format!("/v1/pools/{id}/state");
         let token = format!("Bearer {TOKEN}");
@@ -98,6 +109,10 @@ fn logged(server: &Server, message: &str) -> BTreeMap<String, String> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let found = found.as_object().into_iter().flatten();
     found.map(|(name, value)| (name.clone(), text(value))).collect()
+}
+
+fn operator(server: &Server) -> Client {
+    Client::connect(&logged(server, "management")["address"]).unwrap()
 }
 
 fn get(operator: &mut Client, path: &str) -> Value {

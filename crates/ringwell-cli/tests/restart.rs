@@ -75,6 +75,47 @@ fn a_clean_stop_keeps_everything_and_the_next_start_reads_snapshots_alone() {
 
 /// The test removes the last byte of the journal's newest frame. The frame's last block ends in
 /// zeros, so this byte is zero.
+/// A damaged newest snapshot must not remain in place of the intact one before it.
+#[test]
+fn a_damaged_snapshot_does_not_displace_the_intact_one_before_it() {
+    let site = Site::new(pools(1, 3, LONG), "shards = 1");
+    let visited = || {
+        let server = Server::start(site.serve(&[]));
+        assert!(!batch::one(&mut server.client(), &site.pools[0], "x").overflow);
+        server
+    };
+    let snapshots = || {
+        let files = std::fs::read_dir(site.data().join("journal/0")).unwrap();
+        let paths = files.map(|entry| entry.unwrap().path());
+        let mut found: Vec<_> =
+            paths.filter(|path| path.extension().is_some_and(|it| it == "rps")).collect();
+        found.sort();
+        found
+    };
+    visited().stop();
+    visited().stop();
+    // The journal has a group after the newest snapshot, so the next start takes another snapshot
+    // without replacing the damaged file.
+    visited().kill();
+    let before = snapshots();
+    assert_eq!(before.len(), 2, "{before:?}");
+    let mut bytes = std::fs::read(&before[1]).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    std::fs::write(&before[1], bytes).unwrap();
+    let server = Server::start(site.serve(&[]));
+    server.says("trying the one before it");
+    let until = Instant::now() + LONG;
+    while snapshots().last() == before.last() {
+        assert!(Instant::now() < until, "{}", server.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    server.kill();
+    let after = snapshots();
+    assert_eq!(after.len(), 2, "{after:?}");
+    assert_eq!(after[0], before[0], "the intact one is kept");
+}
+
 #[test]
 fn a_journal_that_lost_its_last_byte_is_refused_and_not_reported_as_clean() {
     let site = Site::new(pools(1, 3, LONG), "");

@@ -90,6 +90,9 @@ pub struct Begun {
     /// Until this time, a number that enters a pool may be locked by an allocation that is missing
     /// from this data directory.
     pub unknown_until: Millis,
+    /// The time before which this process knows no allocations, because nothing is stored; zero if
+    /// allocations are stored.
+    pub forgotten_until: Millis,
 }
 
 /// Faults that tests inject.

@@ -255,7 +255,6 @@ pub fn begin<F: Files>(
     let dropped = dropped_buckets(start, served_owners.as_ref());
     // With durability `memory`, the holds of earlier lists are lost, so every list counts as new.
     let served = served.filter(|_| has_files);
-    let served_lists = served.as_ref().and_then(|served| served.lists.clone());
     let member = start.member.filter(|_| has_files);
     let (stale, abandoned) = unsettled(served.as_ref(), member.map(|(_, version)| version));
     // A startup is treated like a change to the list of pools: numbers that other nodes allocated
@@ -282,7 +281,7 @@ pub fn begin<F: Files>(
         journals: ends,
         noted,
         lists: lists::lists(directory),
-        served_lists,
+        served_lists: served.as_ref().and_then(|served| served.lists.clone()),
         served_owners,
         lifetimes,
         stale,
@@ -291,6 +290,7 @@ pub fn begin<F: Files>(
         withheld,
         withholds_others: start.withholds && start.member.is_some(),
         unknown_until: if is_new { arrivals::unknown_until(lifetimes, now) } else { Millis::ZERO },
+        forgotten_until: if has_files { Millis::ZERO } else { now },
         ..node::Begun::default()
     };
     let ahead = shards.iter().filter_map(|shard| shard.doubts.lengthened).max();

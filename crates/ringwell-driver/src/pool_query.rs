@@ -7,6 +7,7 @@ use ringwell_core::{Millis, NumberRange, PoolCounts, PoolId, PromoNumber};
 use ringwell_engine::{Engine, lifetime};
 use tokio::sync::oneshot;
 
+use crate::node::Begun;
 use crate::stats::{Reason, Stats};
 
 /// A pool's index in its shard, and the pool's id at the time when the index was looked up.
@@ -36,8 +37,9 @@ pub enum PoolQuery {
         place: PoolSlot,
         /// The moment.
         since: Millis,
-        /// Receives the numbers; consecutive numbers form one range.
-        reply: oneshot::Sender<Vec<NumberRange>>,
+        /// Receives the numbers; consecutive numbers form one range. `None` if it is not known
+        /// which numbers visitors have held since that time.
+        reply: oneshot::Sender<Option<Vec<NumberRange>>>,
     },
     /// Asks how long the pool's numbers have rested, that is, how long no visitor has held them.
     /// The shard reads every number of the pool.
@@ -123,8 +125,15 @@ pub struct PoolAsked {
     pub is_held: bool,
 }
 
-/// Answers a query on the shard's thread; `now` is the engine's time.
-pub fn answer(shard: u16, engine: &Engine, now: Millis, stats: &Stats, query: PoolQuery) {
+/// Answers a query on the shard's thread; `now` is the engine's time, and `node` contains the facts
+/// found at startup.
+pub fn answer(
+    shard: u16,
+    engine: &Engine,
+    now: Millis,
+    (node, stats): (&Begun, &Stats),
+    query: PoolQuery,
+) {
     // If the requesting task has ended, the answer is dropped.
     match query {
         PoolQuery::State { place, reply } => {
@@ -135,7 +144,7 @@ pub fn answer(shard: u16, engine: &Engine, now: Millis, stats: &Stats, query: Po
                 reply.send(places.into_iter().filter_map(|at| asked(engine, now, at)).collect());
         }
         PoolQuery::Unused { place, since, reply } => {
-            let _ = reply.send(unused(engine, place, since));
+            let _ = reply.send(unused(engine, place, since, node.forgotten_until));
         }
         PoolQuery::Rested { place, reply } => {
             let _ = reply.send(rested(engine, now, place));
@@ -175,10 +184,21 @@ fn asked(engine: &Engine, now: Millis, (index, pool): PoolSlot) -> Option<PoolAs
 }
 
 /// Returns the numbers that no visitor has held since `since`; consecutive numbers form one range.
-fn unused(engine: &Engine, (index, pool): PoolSlot, since: Millis) -> Vec<NumberRange> {
+/// Returns `None` if the shard's state may lack allocations that were made after `since`. That is
+/// so if the shard knows nothing of the time before `forgotten_until`. It is also so if the pool was
+/// held after `since`, because a pool is held whenever allocations may be missing.
+fn unused(
+    engine: &Engine,
+    (index, pool): PoolSlot,
+    since: Millis,
+    forgotten_until: Millis,
+) -> Option<Vec<NumberRange>> {
     let rules = engine.shard();
     let mut ranges: Vec<(PromoNumber, u32)> = Vec::new();
     if rules.is_pool(index, pool) {
+        if rules.held_until(index).max(forgotten_until) > since {
+            return None;
+        }
         let run = rules.pool_slots(index);
         for slot in rules.slots().get(run.start as usize..run.end as usize).unwrap_or_default() {
             if slot.locked_until > since {
@@ -194,7 +214,7 @@ fn unused(engine: &Engine, (index, pool): PoolSlot, since: Millis) -> Vec<Number
             }
         }
     }
-    ranges.into_iter().filter_map(|(first, count)| NumberRange::new(first, count)).collect()
+    Some(ranges.into_iter().filter_map(|(first, count)| NumberRange::new(first, count)).collect())
 }
 
 fn rested(engine: &Engine, now: Millis, (index, pool): PoolSlot) -> Option<Rested> {

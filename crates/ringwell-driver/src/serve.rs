@@ -96,7 +96,8 @@ pub async fn serve<P: Platform>(
             Message::Pools(query) => {
                 // This also advances the engine's time.
                 let now = shard.now();
-                pool_query::answer(shard.id, &shard.engine.borrow(), now, &shard.stats, query);
+                let facts = (&shard.node.begun, &shard.stats);
+                pool_query::answer(shard.id, &shard.engine.borrow(), now, facts, query);
             }
             // A thread without links has sent this message.
             Message::Post { to, path, body, reply } => {

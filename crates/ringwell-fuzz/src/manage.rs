@@ -72,8 +72,8 @@ impl RunningServer for Quiet {
         None
     }
 
-    fn unused(&self, _pool: PoolId, _since: Millis) -> Later<'_, Vec<NumberRange>> {
-        Box::pin(async { Vec::new() })
+    fn unused(&self, _pool: PoolId, _since: Millis) -> Later<'_, Option<Vec<NumberRange>>> {
+        Box::pin(async { Some(Vec::new()) })
     }
 
     fn configured_sites(&self) -> Vec<Site> {

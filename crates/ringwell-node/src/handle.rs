@@ -11,7 +11,7 @@ use axum::Router;
 use axum::http::HeaderMap;
 use bytes::Bytes;
 use ringwell_config::{Config, Site};
-use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::Directory;
 use ringwell_engine::{Moment, Past, Refusal};
 use ringwell_wire::RequestError;
@@ -359,12 +359,6 @@ impl Handle {
     #[must_use]
     pub fn other_owner(&self, pool: PoolId) -> Option<String> {
         other_owner(self.node(), pool)
-    }
-
-    /// Returns the numbers in the rotation of `pool` that no visitor has held since `since`.
-    pub async fn unused(&self, pool: PoolId, since: Millis) -> Vec<NumberRange> {
-        let look = |place, reply| PoolQuery::Unused { place, since, reply };
-        look_at(self.node(), &self.peers, pool, look).await.unwrap_or_default()
     }
 
     /// Counts the numbers of `pool` by the time since a visitor last held them. Returns `None` if

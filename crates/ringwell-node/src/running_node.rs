@@ -3,12 +3,14 @@
 //!
 //! This module does not depend on where the directory is stored.
 
+use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ringwell_config::Site;
 use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_directory::RingPool;
+use ringwell_journal::{Noted, believed_wall};
 use ringwell_os::Clock;
 use tokio::sync::{mpsc, oneshot};
 
@@ -32,14 +34,18 @@ const GO_ON_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct RunningNode {
     orders: mpsc::Sender<Order>,
-    clock: Arc<OnceLock<Clock>>,
+    clock: Arc<OnceLock<Clocks>>,
 }
+
+/// The clock of a running node, and the clock readings that are recorded in its journals, newest
+/// first.
+type Clocks = (Clock, Vec<Noted>);
 
 /// The receiving end of the orders, which is passed to [`crate::serve`].
 #[derive(Debug)]
 pub struct Orders {
     orders: mpsc::Receiver<Order>,
-    clock: Arc<OnceLock<Clock>>,
+    clock: Arc<OnceLock<Clocks>>,
 }
 
 /// The reason why an order was not carried out.
@@ -61,7 +67,7 @@ enum Order {
     State { pool: PoolId, reply: oneshot::Sender<Option<PoolState>> },
     OtherOwner { pool: PoolId, reply: oneshot::Sender<Option<String>> },
     Refused { pool: PoolId, reply: oneshot::Sender<Vec<(&'static str, u64)>> },
-    Unused { pool: PoolId, since: Millis, reply: oneshot::Sender<Vec<NumberRange>> },
+    Unused { pool: PoolId, since: Millis, reply: oneshot::Sender<Option<Vec<NumberRange>>> },
     Asked { reply: oneshot::Sender<Vec<PoolAsked>> },
     Sites(Vec<Site>),
     Current,
@@ -80,9 +86,17 @@ impl RunningNode {
     /// runs, returns the time of the wall clock.
     #[must_use]
     pub fn now(&self) -> Millis {
-        let wall = Millis(u64::try_from(Tokio.wall().as_millis()).unwrap_or(u64::MAX));
-        let ahead = self.clock.get().map_or(0, |clock| clock.clocks().wall_less_shard());
-        Millis(wall.0.saturating_add_signed(-ahead))
+        let wall = || Millis(u64::try_from(Tokio.wall().as_millis()).unwrap_or(u64::MAX));
+        self.clock.get().map_or_else(wall, |(clock, _)| clock.now())
+    }
+
+    /// Returns the wall-clock time by which data may count as old. If the wall clock may have been
+    /// set ahead, returns an earlier time: the node's own time, or [`believed_wall`].
+    #[must_use]
+    pub fn believed_wall(&self) -> Millis {
+        let Some((clock, noted)) = self.clock.get() else { return self.now() };
+        let now = clock.now();
+        now.min(believed_wall(now, clock.clocks(), noted.iter().copied()))
     }
 
     /// Adds or updates the pools `put` on all shards of the node, and removes the pools `removed`.
@@ -131,7 +145,8 @@ impl RunningNode {
     }
 
     /// Returns the numbers of `pool` that no visitor has held since the time `since`. The overflow
-    /// number is not included. The list is empty if no shard of this node owns the pool.
+    /// number is not included. The list is empty if no shard of this node owns the pool. Returns
+    /// `None` if it is not known which numbers visitors have held since then.
     ///
     /// # Errors
     /// [`OrderError::Stopping`].
@@ -139,7 +154,7 @@ impl RunningNode {
         &self,
         pool: PoolId,
         since: Millis,
-    ) -> Result<Vec<NumberRange>, OrderError> {
+    ) -> Result<Option<Vec<NumberRange>>, OrderError> {
         self.ask(|reply| Order::Unused { pool, since, reply }).await
     }
 
@@ -177,8 +192,10 @@ impl RunningNode {
 /// Carries out orders until all senders are dropped, and gives pools the overflow numbers that
 /// visitors held.
 pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, clock: Clock, orders: Orders) {
+    let mut noted = server.node.begun.noted.clone();
+    noted.sort_by_key(|noted| Reverse(noted.at));
     // Only one node carries out the orders, so the clock is set once.
-    let _ = orders.clock.set(clock);
+    let _ = orders.clock.set((clock, noted));
     let (node, others) = (Arc::clone(&server.node), peers.clone());
     let check = async {
         let mut check = tokio::time::interval(GO_ON_EVERY);
@@ -248,7 +265,7 @@ async fn carry_out_orders(server: Arc<Server>, peers: Peers, mut orders: mpsc::R
                 tokio::spawn(async move {
                     let look = |place, reply| PoolQuery::Unused { place, since, reply };
                     let unused = look_at(&node, &peers, pool, look).await;
-                    let _ = reply.send(unused.unwrap_or_default());
+                    let _ = reply.send(unused.unwrap_or_else(|| Some(Vec::new())));
                 });
             }
             Order::Refused { pool, reply } => {

@@ -37,7 +37,8 @@ pub enum Goal {
     Overflow,
 }
 
-/// The lockouts that may still apply to a number after it has left a rotation.
+/// The lockouts that may still apply to a number after it has left a rotation, or after a pool has
+/// given it up as its overflow number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     /// The pool that the number left, if it was in the pool's rotation.
@@ -121,6 +122,13 @@ impl Left {
     /// Whether no visitor can hold the number any more.
     pub(crate) fn is_over(&self, now: Millis) -> bool {
         self.version.is_none() && self.ready <= now
+    }
+
+    /// Adds the wait that another pool has left behind. The number is then free only after both.
+    pub(crate) fn and(self, earlier: Self) -> Self {
+        let unconfirmed = earlier.version.map_or(Millis::ZERO, |_| earlier.lockout);
+        let lockout = self.lockout.max(unconfirmed);
+        Self { lockout, ready: self.ready.max(earlier.ready), ..self }
     }
 }
 

@@ -504,19 +504,17 @@ impl Change {
     }
 
     /// Moves the pool's overflow number to the inventory, unless another pool has the same overflow
-    /// number.
+    /// number. In both cases, records how long visitors of this pool may still see the number.
     async fn release_overflow(&mut self, pool: &Pool) -> Result<(), StoreError> {
         let Some(number) = pool.overflow else { return Ok(()) };
         let query =
             sqlx::query("SELECT id FROM ring_pools WHERE overflow_number = $1 AND id <> $2");
         let query = query.bind(digits(number)).bind(to_db(pool.id.0, "a pool's id")?);
-        if query.fetch_optional(&mut *self.tx).await?.is_some() {
-            return Ok(());
-        }
+        let is_shared = query.fetch_optional(&mut *self.tx).await?.is_some();
         let Some(range) = NumberRange::new(number, 1) else { return Ok(()) };
         for mut run in numbers::cut(&mut self.tx, range).await? {
-            run.left = self.left(pool, None).await?;
-            run.state = NumberState::Free;
+            run.left = self.left(pool, None).await?.and(run.left);
+            run.state = if is_shared { run.state } else { NumberState::Free };
             run.insert(&mut self.tx).await?;
         }
         Ok(())

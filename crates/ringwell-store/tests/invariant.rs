@@ -126,7 +126,9 @@ impl World {
             if let Some(number) = pool.overflow() {
                 let hold = self.held.get(&number).filter(|(_, until)| *until > self.now);
                 assert_eq!(hold, None, "seed {}: {number} is overflow", self.seed);
-                self.shown.insert(number, until);
+                // Pools that share an overflow number may have different lifetimes.
+                let shown = self.shown.entry(number).or_default();
+                *shown = until.max(*shown);
             }
         }
     }

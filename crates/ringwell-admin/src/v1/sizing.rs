@@ -156,7 +156,7 @@ pub(crate) async fn show_ring_pool(
 /// Returns unused numbers of a ring pool to the inventory, as the server does at the end of each
 /// month. The pool keeps at least as many numbers as its initial size.
 #[utoipa::path(post, path = "/v1/pools/{id}/unused", params(("id" = u64, Path), Unused),
-    responses((status = 200, body = GivenBack), (status = 404)))]
+    responses((status = 200, body = GivenBack), (status = 404), (status = 409)))]
 pub(crate) async fn give_back(
     State(context): State<Context>,
     Path(id): Path<String>,
@@ -166,7 +166,15 @@ pub(crate) async fn give_back(
     let visitor = enter(&context, &headers, Role::Write).await?;
     let pool = pool(&context, &visitor, &id).await?.id;
     let Unused { since_ms, dry_run } = query(&uri)?;
-    let unused = context.live.unused(pool, Millis(since_ms)).await;
+    let unused = context.live.unused(pool, Millis(since_ms)).await.ok_or_else(|| {
+        Problem::new(
+            StatusCode::CONFLICT,
+            format!(
+                "some allocations of ring pool {pool} after since_ms may be lost, so it is unknown \
+                 which numbers visitors held: specify a later time"
+            ),
+        )
+    })?;
     let (who, now) = (&visitor.who, context.live.now());
     let given = context.store.give_back_unused(who, now, pool, &unused, dry_run);
     let (version, Resized { before, after, .. }) = given.await?;

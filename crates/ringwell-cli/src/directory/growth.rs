@@ -12,7 +12,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use ringwell_admin::SharedLoads;
 use ringwell_config::{Growth, GrowthMode};
-use ringwell_core::{Millis, PoolId};
+use ringwell_core::Millis;
 use ringwell_node::{OrderError, RunningNode};
 use ringwell_store::{Resized, Store, StoreError};
 use tokio::sync::Notify;
@@ -59,13 +59,15 @@ impl Grower {
     /// Runs until the node stops.
     pub(super) async fn run(&mut self) {
         let Growth { mode, every, .. } = self.growth;
-        let (mut decided, mut month) = (Instant::now(), first_of_month(now()));
+        let (mut decided, mut month) = (Instant::now(), None);
         let look =
             if mode == GrowthMode::Off { LOOK_EVERY_OFF } else { LOOK_EVERY.min(every / 10) };
         loop {
             tokio::time::sleep(look).await;
             let Ok(asked) = self.live.asked().await else { return };
             self.loads.lock().take(now(), &asked);
+            let today = self.live.believed_wall();
+            month = month.or_else(|| first_of_month(today));
             if mode == GrowthMode::Off || decided.elapsed() < every {
                 continue;
             }
@@ -73,7 +75,7 @@ impl Grower {
             log_failure(self.grow(self.live.now()).await);
             log_failure(self.fill_short(self.live.now()).await);
             let before = month;
-            if let Some(since) = ended(&mut month, now()) {
+            if let Some(since) = ended(&mut month, today) {
                 let done = self.give_back(self.live.now(), since).await;
                 month = if done.is_err() { before } else { month };
                 log_failure(done);
@@ -105,29 +107,32 @@ impl Grower {
     /// `since`. No pool shrinks below its initial size.
     async fn give_back(&self, now: Millis, since: Millis) -> Result<(), StoreError> {
         let pools = self.loads.lock().pools();
+        let mut unknown = 0_u64;
         for pool in pools {
-            match self.give_back_of(now, pool, since).await {
-                Ok(resized) => self.log("returns unused numbers", resized.as_slice()),
+            let unused = match self.live.unused(pool, since).await {
+                Ok(Some(unused)) if !unused.is_empty() => unused,
+                Ok(Some(_)) | Err(OrderError::Refused(_) | OrderError::Stopping) => continue,
+                Ok(None) => {
+                    unknown += 1;
+                    continue;
+                }
+            };
+            let given = self.store.give_back_unused(MONTH_END, now, pool, &unused, self.is_trial());
+            match given.await {
+                Ok((_, resized)) => self.log("returns unused numbers", &[resized]),
                 // The pool was removed in the meantime.
                 Err(StoreError::Refused(_)) => {}
                 Err(error) => return Err(error),
             }
         }
+        if unknown > 0 {
+            tracing::info!(
+                ring_pools = unknown,
+                "some ring pools return no unused numbers this month, because allocations of this \
+                 month may be lost"
+            );
+        }
         Ok(())
-    }
-
-    async fn give_back_of(
-        &self,
-        now: Millis,
-        pool: PoolId,
-        since: Millis,
-    ) -> Result<Option<Resized>, StoreError> {
-        let unused = match self.live.unused(pool, since).await {
-            Ok(unused) if !unused.is_empty() => unused,
-            Ok(_) | Err(OrderError::Refused(_) | OrderError::Stopping) => return Ok(None),
-        };
-        let given = self.store.give_back_unused(MONTH_END, now, pool, &unused, self.is_trial());
-        given.await.map(|(_, resized)| Some(resized))
     }
 
     fn is_trial(&self) -> bool {

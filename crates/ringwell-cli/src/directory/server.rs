@@ -48,8 +48,8 @@ impl ringwell_admin::RunningServer for Server {
         Box::pin(async move { self.live.other_owner(pool).await.ok()? })
     }
 
-    fn unused(&self, pool: PoolId, since: Millis) -> Later<'_, Vec<NumberRange>> {
-        Box::pin(async move { self.live.unused(pool, since).await.unwrap_or_default() })
+    fn unused(&self, pool: PoolId, since: Millis) -> Later<'_, Option<Vec<NumberRange>>> {
+        Box::pin(async move { self.live.unused(pool, since).await.unwrap_or(Some(Vec::new())) })
     }
 
     fn configured_sites(&self) -> Vec<Site> {

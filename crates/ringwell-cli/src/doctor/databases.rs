@@ -56,35 +56,18 @@ fn postgres(
     schema: &Schema,
     findings: &mut Findings,
 ) {
-    let known = schema.steps.len();
     match probed {
-        Ok(Probed { is_read_only: true, .. }) => findings.bad(
-            "database",
-            format!("{field}: PostgreSQL refuses changes: set the address of the primary server"),
-        ),
-        Ok(Probed { can_write: false, .. }) => findings.bad(
-            "database",
-            format!(
-                "{field}: the user may not change the tables: run `GRANT ALL ON ALL TABLES IN \
-                 SCHEMA public TO` this user in the database"
-            ),
-        ),
-        Ok(Probed { version: Some(version), .. }) if version == known => {
-            findings.ok("database", format!("{field}: PostgreSQL answers; schema {version}"));
+        Ok(probed) => {
+            if let Some(fault) = refuses(&probed, schema) {
+                return findings.bad("database", format!("{field}: {fault}"));
+            }
+            let state = match probed.version {
+                None => "the first start creates the tables".to_owned(),
+                Some(version) if version == schema.steps.len() => format!("schema {version}"),
+                Some(_) => "the first start upgrades the tables".to_owned(),
+            };
+            findings.ok("database", format!("{field}: PostgreSQL answers; {state}"));
         }
-        Ok(Probed { version, can_create: true, .. }) => {
-            let change =
-                if version.is_none() { "creates the tables" } else { "upgrades the tables" };
-            findings
-                .ok("database", format!("{field}: PostgreSQL answers; the first start {change}"));
-        }
-        Ok(Probed { .. }) => findings.bad(
-            "database",
-            format!(
-                "{field}: the user may not create tables, which the next start needs: run `GRANT \
-                 CREATE ON SCHEMA public TO` this user in the database"
-            ),
-        ),
         Err(StoreError::Database(error)) => {
             findings.bad("database", format!("{field}: the database {}", trouble(&error)));
         }
@@ -94,6 +77,34 @@ fn postgres(
         ),
         Err(error) => findings.bad("database", format!("{field}: {error}")),
     }
+}
+
+/// Returns the reason why a PostgreSQL database does not let a server start.
+fn refuses(probed: &Probed, schema: &Schema) -> Option<&'static str> {
+    let is_current = probed.version == Some(schema.steps.len());
+    match probed {
+        Probed { is_read_only: true, .. } => {
+            Some("PostgreSQL refuses changes: set the address of the primary server")
+        }
+        Probed { can_write: false, .. } => Some(
+            "the user may not change the tables: run `GRANT ALL ON ALL TABLES IN SCHEMA public TO` \
+             this user in the database",
+        ),
+        Probed { can_create: false, .. } if !is_current => Some(
+            "the user may not create tables, which the next start needs: run `GRANT CREATE ON \
+             SCHEMA public TO` this user in the database",
+        ),
+        Probed { .. } => None,
+    }
+}
+
+/// Returns the reason why the database of ring pools, if it is PostgreSQL and answers, does not let a
+/// server start.
+pub(crate) fn refusal(config: &Config) -> Option<String> {
+    let Some(Database::Postgres(url)) = &config.database else { return None };
+    let runtime = Builder::new_current_thread().enable_all().build().ok()?;
+    let probed = runtime.block_on(probe_postgres(url.reveal(), &DIRECTORY)).ok()?;
+    refuses(&probed, &DIRECTORY).map(|fault| format!("directory.database: {fault}"))
 }
 
 /// The minimum free space on the disk of a SQLite file, in bytes: enough for its write-ahead log.

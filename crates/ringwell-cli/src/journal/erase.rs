@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
-use ringwell_calls::digest::hex;
+use ringwell_calls::digest::{Sha256, hex};
 use ringwell_calls::log::fingerprint;
 use ringwell_calls::number::promo_number;
 use ringwell_core::PromoNumber;
@@ -36,7 +36,8 @@ server first.
 
 The command first plans the whole erasure. If it is interrupted after that, run it again, or start \
 the server: either completes the erasure. If it is interrupted while it plans, nothing was erased: \
-run it again. The server logs a warning at each start until you do.
+run it again. The server logs a warning at each start until you do, and erasures of other \
+parameters are refused.
 
 Backups still contain the parameters: delete the backups, and take new ones.
 
@@ -92,15 +93,24 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
         data.display()
     );
     let _lock = DataLock::acquire(data)?;
-    match todo::state(data)? {
+    let wanted = Wanted::read(options)?;
+    let state = todo::state(data)?;
+    match state {
         State::None => {}
-        State::Planning => writeln!(out, "{}", planning(data))?,
+        State::Planning => {
+            ensure!(
+                todo::request(data)?.is_none_or(|request| request == wanted.digest()),
+                "{}. That command named other parameters. To give it up, remove {}",
+                planning(data),
+                data.join(TODO).display()
+            );
+            writeln!(out, "{}", planning(data))?;
+        }
         State::Planned => {
             let erased = counted(todo::apply(data)?, "allocation");
             writeln!(out, "an interrupted erasure was completed: {erased} erased")?;
         }
     }
-    let wanted = Wanted::read(options)?;
     if wanted.parameters.is_empty() && wanted.listed.is_empty() {
         writeln!(
             out,
@@ -111,8 +121,11 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     let Counts { erased, too_short } = match plan(data, &wanted) {
         Ok(counts) => counts,
         Err(error) => {
-            // Nothing has been overwritten yet.
-            let _ = fs::remove_file(data.join(TODO));
+            // Nothing has been overwritten yet. If an interrupted erasure was repeated, it must still
+            // be repeated, so its file stays.
+            if state != State::Planning {
+                let _ = fs::remove_file(data.join(TODO));
+            }
             return Err(error.context("nothing was erased"));
         }
     };
@@ -200,6 +213,17 @@ impl<'a> Wanted<'a> {
         Ok(Self { parameters: &options.parameter, listed })
     }
 
+    /// Returns a text that identifies the request.
+    fn digest(&self) -> String {
+        let listed = self.listed.iter().map(|(number, print)| format!("{number} {print}"));
+        let parameters = self.parameters.iter().map(|pair| format!("{pair:?}"));
+        let mut lines: Vec<String> = parameters.chain(listed).collect();
+        lines.sort();
+        let mut sum = Sha256::new();
+        sum.update(lines.join("\n").as_bytes());
+        sum.hex()
+    }
+
     fn has(&self, record: &Record<'_>, raw: &[u8]) -> bool {
         let number = match record {
             Record::Allocate { number, .. } | Record::Carry { number, .. } => *number,
@@ -244,7 +268,7 @@ fn header(files: &ShardFiles, file: &SegmentFile) -> anyhow::Result<SegmentHeade
 
 /// Plans the whole erasure, and stores the plan durably. Changes no journal.
 fn plan(data: &Path, wanted: &Wanted<'_>) -> anyhow::Result<Counts> {
-    let mut todo = Todo::create(data)?;
+    let mut todo = Todo::create(data, &wanted.digest())?;
     let mut counts = Counts::default();
     for files in shards_in(data)? {
         let mut listed = files.segments.list()?;

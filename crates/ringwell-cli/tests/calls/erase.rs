@@ -305,6 +305,18 @@ fn an_erasure_that_was_killed_before_it_had_begun_is_reported_until_it_is_repeat
         assert!(log.contains("interrupted before it had erased anything"), "{log}");
         assert!(!found(&data.join("journal"), SECRET).is_empty());
     }
+    // An erasure of another parameter must not end the warnings, and a backup must contain them.
+    let noted = Path::new("journal-erase.todo");
+    let mut other = ringwell(&["journal", "erase", "--parameter", "gclid=other"]);
+    other.arg(data);
+    let (is_done, text) = said(other);
+    assert!(!is_done && text.contains("other parameters"), "{text}");
+    assert!(data.join(noted).exists());
+    let backup = data.with_file_name("backup");
+    let mut command = on(&["backup", "--data"], data);
+    command.arg("--to").arg(&backup);
+    say(command);
+    assert!(backup.join(noted).exists());
     let text = say(erasure(data));
     assert!(text.contains("interrupted before"), "{text}");
     assert!(text.ends_with("16 allocations erased\n"), "{text}");

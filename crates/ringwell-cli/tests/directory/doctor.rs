@@ -40,7 +40,7 @@ fn postgres_is_asked_for_its_schema_and_its_permissions() {
     assert!(!is_fit && said.contains("directory.database: the database "), "{said}");
 }
 
-/// `doctor` and startup must agree on each of these users.
+/// `doctor`, `serve --check` and startup must agree on each of these users.
 #[test]
 fn a_user_with_too_few_rights_is_named_with_the_remedy() {
     let managed = Managed::new(Rig::postgres(), vec![Pool::new(1, 3, LONG)]);
@@ -57,7 +57,9 @@ fn a_user_with_too_few_rights_is_named_with_the_remedy() {
     let of = |user: &str| {
         fs::write(&config, text.replace("postgres://ringwell@", &format!("postgres://{user}@")))
             .unwrap();
-        (doctor(&managed), Server::try_start(managed.site.serve(&[])))
+        let (found, checked) = (doctor(&managed), said(&managed, &["serve", "--check"]));
+        assert_eq!(found.0, checked.0, "{checked:?}");
+        (found, Server::try_start(managed.site.serve(&[])))
     };
     let ((is_fit, said), started) = of("reader");
     assert!(!is_fit && said.contains("GRANT ALL ON ALL TABLES"), "{said}");

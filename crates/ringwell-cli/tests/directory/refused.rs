@@ -30,7 +30,7 @@ fn a_read_only_database_is_named_until_it_takes_changes_again() {
     for _ in 0..10 {
         let answer = new_key(&server);
         assert_eq!(answer.status, 503, "{}", answer.body);
-        let wanted = "read-only: set directory.database to the address of the primary server";
+        let wanted = "the directory's database is read-only: set the address of the primary server";
         assert!(answer.body.contains(wanted), "{}", answer.body);
         thread::sleep(Duration::from_millis(500));
     }

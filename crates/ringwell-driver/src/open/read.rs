@@ -148,7 +148,7 @@ pub fn read<F: Files>(
     if settings.durability == Durability::Memory {
         return Ok(Read::in_memory(shard, settings, restore));
     }
-    let store = ShardStore::open(files, settings, u32::from(shard))?;
+    let mut store = ShardStore::open(files, settings, u32::from(shard))?;
     flush_found_names(files, &settings.shard_directory(shard.into()))?;
     let mut newest = None;
     for reference in store.snapshots()? {
@@ -160,6 +160,7 @@ pub fn read<F: Files>(
             Err(error) => {
                 tracing::warn!(shard, error, "a snapshot cannot be used; trying the one before it");
                 restore = believed.restore(specs);
+                store.note_unusable(&reference);
             }
         }
     }

@@ -42,6 +42,9 @@ pub(super) struct Index {
     pub(super) segments: VecDeque<SegmentInfo>,
     /// For each kept snapshot, newest first: the first frame to replay after it.
     pub(super) snapshots: Vec<u64>,
+    /// The snapshots, in the same form, that could not be read at startup. The next snapshot
+    /// replaces them.
+    pub(super) unusable: Vec<u64>,
 }
 
 /// Reads groups back from files.

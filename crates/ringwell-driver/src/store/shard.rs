@@ -30,6 +30,8 @@ pub struct ShardStore<F> {
     settings: Settings,
     shard: u32,
     directory: PathBuf,
+    /// See [`Index::unusable`].
+    unusable: Vec<u64>,
 }
 
 /// The reason why a shard's journal cannot be opened.
@@ -61,7 +63,8 @@ impl<F: Files> ShardStore<F> {
     pub fn open(files: &F, settings: &Settings, shard: u32) -> Result<Self, FileError> {
         let directory = settings.shard_directory(shard);
         files.make_directory(&directory)?;
-        Ok(Self { files: files.clone(), settings: settings.clone(), shard, directory })
+        let (files, settings) = (files.clone(), settings.clone());
+        Ok(Self { files, settings, shard, directory, unusable: Vec::new() })
     }
 
     /// Returns the snapshots, newest first. The caller tries one after another until one can be
@@ -71,6 +74,11 @@ impl<F: Files> ShardStore<F> {
     /// [`FileError`]
     pub fn snapshots(&self) -> Result<Vec<SnapshotRef>, FileError> {
         snapshots::list(&self.files, &self.directory)
+    }
+
+    /// Records that a snapshot cannot be read, so that it is not kept in place of an intact one.
+    pub fn note_unusable(&mut self, snapshot: &SnapshotRef) {
+        self.unusable.push(snapshot.replay_from);
     }
 
     /// Begins to read a snapshot.
@@ -197,7 +205,7 @@ impl<F: Files> ShardStore<F> {
         let files = self.files.clone();
         let spares = Spares::open(files, &self.directory, segment_bytes, spare_segments, is_copy)?;
         let snapshots = self.snapshots()?.iter().map(|snapshot| snapshot.replay_from).collect();
-        let index = Index { segments: segments.into(), snapshots };
+        let index = Index { segments: segments.into(), snapshots, unusable: self.unusable };
         let head = SegmentHeader {
             shard: self.shard,
             journal: id,

@@ -90,7 +90,8 @@ impl<F: Files> Draft for SnapshotFile<F> {
         self.shared.index().next_n() - 1
     }
 
-    /// Also removes all older snapshots except the previous one.
+    /// Also removes all older snapshots except the previous one, and those that could not be read at
+    /// startup.
     fn publish(mut self, through: u64) -> Result<(), FileError> {
         if self.shared.index().next_n() <= through {
             let refused = io::Error::other(format!("group {through} is not stored yet"));
@@ -104,13 +105,19 @@ impl<F: Files> Draft for SnapshotFile<F> {
         let directory = &self.shared.directory;
         rename(files, &self.unfinished, &directory.join(format!("{:020}.rps", self.replay_from)))?;
         self.is_published = true;
-        let mut snapshots = list(files, directory)?;
-        for old in snapshots.iter().skip(KEPT) {
+        // A snapshot from the same position has replaced the unusable one.
+        let mut unusable = self.shared.index().unusable.clone();
+        unusable.retain(|from| *from != self.replay_from);
+        let is_unusable = |old: &SnapshotRef| unusable.contains(&old.replay_from);
+        let (unusable, mut snapshots): (Vec<_>, Vec<_>) =
+            list(files, directory)?.into_iter().partition(is_unusable);
+        for old in unusable.iter().chain(snapshots.iter().skip(KEPT)) {
             remove(files, &old.path)?;
         }
         snapshots.truncate(KEPT);
-        self.shared.index().snapshots =
-            snapshots.iter().map(|snapshot| snapshot.replay_from).collect();
+        let mut index = self.shared.index();
+        index.snapshots = snapshots.iter().map(|snapshot| snapshot.replay_from).collect();
+        index.unusable.clear();
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Tests the overflow numbers of pools on SQLite and on PostgreSQL.
 
-use ringwell_core::PoolId;
+use ringwell_core::{Millis, PoolId};
 use ringwell_store::{NumberState, Placed, PoolSettings, Scope, Store};
 
 use super::rig::Rig;
@@ -13,6 +13,7 @@ on_both_databases! {
     a_promised_overflow_number_is_not_one_of_the_rotation
     the_last_change_of_an_overflow_number_counts
     pools_of_a_network_share_an_overflow_number
+    a_shared_overflow_number_waits_for_every_pool_that_showed_it
 }
 
 async fn an_overflow_number_waits_like_any_other(rig: Rig) {
@@ -103,5 +104,50 @@ async fn pools_of_a_network_share_an_overflow_number(rig: Rig) {
         change.set_overflow(PoolId(pool), None).await.unwrap();
         change.commit().await.unwrap();
         assert_eq!(store.number(shared).await.unwrap().unwrap().state, state);
+    }
+}
+
+async fn a_shared_overflow_number_waits_for_every_pool_that_showed_it(rig: Rig) {
+    let store = open(&rig).await;
+    two_pools(&store).await;
+    let short = PoolSettings { lifetime: Millis(2_000), ..settings("b") };
+    let shared = number("8885550199");
+    let node = ["a", "b"];
+    let mut first = change(&store, 1).await;
+    first.update_pool(PoolId(2), short).await.unwrap();
+    for pool in [1, 2] {
+        assert!(first.set_overflow(PoolId(pool), Some(shared)).await.unwrap());
+    }
+    let version = first.commit().await.unwrap();
+    for name in node {
+        store.confirm(name, version, at(1)).await.unwrap();
+    }
+    // In the first round, the nodes confirm each change before the next one. In the second round,
+    // they confirm both changes at once. In the third round, the pool with the longer lifetime is
+    // removed.
+    for (begin, pause) in [(10_000, true), (20_000, false), (30_000, true)] {
+        let mut back = change(&store, begin).await;
+        for pool in [1, 2] {
+            assert!(back.set_overflow(PoolId(pool), Some(shared)).await.unwrap());
+        }
+        back.commit().await.unwrap();
+        for (pool, seconds) in [(1, begin + 1), (2, begin + 2)] {
+            let mut change = change(&store, seconds).await;
+            if pool == 1 && begin == 30_000 {
+                change.remove_pool(PoolId(pool)).await.unwrap();
+            } else {
+                change.set_overflow(PoolId(pool), None).await.unwrap();
+            }
+            let version = change.commit().await.unwrap();
+            if pause || pool == 2 {
+                for name in node {
+                    store.confirm(name, version, at(seconds)).await.unwrap();
+                }
+            }
+        }
+        let released = store.number(shared).await.unwrap().unwrap();
+        let last_shown = at(if pause { begin + 1 } else { begin + 2 });
+        assert_eq!(released.state, NumberState::Free);
+        assert_eq!(released.ready, Some(last_shown + LIFETIME + Store::MARGIN), "{begin}");
     }
 }

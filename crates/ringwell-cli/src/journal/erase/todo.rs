@@ -24,6 +24,8 @@ const SUM_BYTES: u64 = 64;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Work {
+    /// The first line: identifies the request.
+    Request { request: String },
     /// Bytes to write.
     Bytes { file: PathBuf, offset: u64, hex: String },
     /// Zeros to write.
@@ -53,13 +55,16 @@ pub(super) struct Todo {
 }
 
 impl Todo {
-    /// Creates the file, and replaces an incomplete one.
-    pub(super) fn create(data: &Path) -> anyhow::Result<Self> {
+    /// Creates the file for `request`, and replaces an incomplete one.
+    pub(super) fn create(data: &Path, request: &str) -> anyhow::Result<Self> {
         let path = data.join(TODO);
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self { file: BufWriter::new(file), path, sum: Sha256::new() })
+        let mut todo = Self { file: BufWriter::new(file), path, sum: Sha256::new() };
+        todo.add(&Work::Request { request: request.to_owned() })?;
+        todo.flush()?;
+        Ok(todo)
     }
 
     pub(super) fn add(&mut self, work: &Work) -> anyhow::Result<()> {
@@ -72,13 +77,18 @@ impl Todo {
     /// Completes the file, and flushes it to disk.
     pub(super) fn finish(mut self, erased: u64) -> anyhow::Result<()> {
         self.add(&Work::Count { erased })?;
-        let mut write = || {
-            self.file.write_all(self.sum.clone().hex().as_bytes())?;
+        let sum = self.sum.clone().hex();
+        self.file.write_all(sum.as_bytes()).with_context(|| self.cannot_write())?;
+        self.flush()
+    }
+
+    fn flush(&mut self) -> anyhow::Result<()> {
+        let mut flush = || {
             self.file.flush()?;
             self.file.get_ref().sync_all()?;
             sync_directory(&self.path)
         };
-        write().with_context(|| self.cannot_write())
+        flush().with_context(|| self.cannot_write())
     }
 
     fn cannot_write(&self) -> String {
@@ -101,6 +111,24 @@ pub(super) fn state(data: &Path) -> anyhow::Result<State> {
     let is_complete = is_complete(&path);
     let is_complete = is_complete.with_context(|| format!("cannot read {}", path.display()))?;
     Ok(if is_complete { State::Planned } else { State::Planning })
+}
+
+/// Returns the request of the interrupted erasure, or `None` if its file does not contain it.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(super) fn request(data: &Path) -> anyhow::Result<Option<String>> {
+    let path = data.join(TODO);
+    let read = || {
+        let mut line = Vec::new();
+        BufReader::new(File::open(&path)?).read_until(b'\n', &mut line)?;
+        Ok::<_, std::io::Error>(line)
+    };
+    let line = read().with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(match serde_json::from_slice(&line) {
+        Ok(Work::Request { request }) => Some(request),
+        _ => None,
+    })
 }
 
 fn is_complete(path: &Path) -> std::io::Result<bool> {
@@ -151,6 +179,7 @@ fn work(data: &Path) -> anyhow::Result<u64> {
             }
             Work::Spare { spare } => remove(&data.join(spare))?,
             Work::Count { erased } => count = erased,
+            Work::Request { .. } => {}
         }
     }
     if let Some((_, file)) = open {
