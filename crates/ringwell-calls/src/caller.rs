@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::Ipv6Addr;
 
 use serde::{Deserialize, Serialize};
 
@@ -194,19 +195,28 @@ fn decoded(user: &str) -> String {
 }
 
 /// Converts a SIP address to its normal form: without password, port, parameters and unnecessary
-/// escapes, and with its host in lower case.
+/// escapes, and with its host as in [`plain_host`].
 fn plain_address(address: &str) -> String {
     let (scheme, rest) = address.split_once(':').unwrap_or(("sip", address));
     let (user, host) = rest.split_once('@').unwrap_or(("", rest));
     // The user, too, may have parameters.
     let user = decoded(user.split([';', ':']).next().unwrap_or_default());
-    let host = host.split([';', '?']).next().unwrap_or_default();
+    let host = host.split([';', '?']).next().unwrap_or_default().trim_end_matches('.');
     // An IPv6 address is in brackets, so the text after its last colon ends with `]` and is not
     // mistaken for a port.
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
     let name = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |it| it.0);
     let at = if user.is_empty() { "" } else { "@" };
-    format!("{scheme}:{user}{at}{}", name.to_ascii_lowercase())
+    format!("{scheme}:{user}{at}{}", plain_host(name))
+}
+
+/// Converts a host to its normal form: in lower case, without the dot at the end of a full name, and
+/// an IPv6 address in its shortest form.
+fn plain_host(host: &str) -> String {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let address = inner.and_then(|inner| inner.parse::<Ipv6Addr>().ok());
+    address.map_or(host, |address| format!("[{address}]"))
 }
 
 /// Converts a number to `+` and digits. A number without `+` and country code is treated as North

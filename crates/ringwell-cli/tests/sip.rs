@@ -25,6 +25,8 @@ mod phone;
 #[path = "sip/proxy.rs"]
 mod proxy;
 mod support;
+#[path = "sip/trouble.rs"]
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

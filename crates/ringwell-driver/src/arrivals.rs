@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber, Retired, Slot};
-use ringwell_directory::{Arrivals, BucketHold, BucketHolds, Directory, Owners, bucket, without};
+use ringwell_directory::{Arrivals, BucketHold, Directory, Owners, bucket, without};
 use tokio::sync::oneshot;
 
 use crate::canary::{Bug, planted};
@@ -341,17 +341,6 @@ pub(crate) async fn hold_taken<P: Platform>(
 #[must_use]
 pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
     now + lifetimes.longest(now) + LIST_SPREAD
-}
-
-/// Like [`unknown_until`], for numbers from buckets that are held because their lockouts are
-/// unknown. Zero if there is no such bucket.
-#[must_use]
-pub(crate) fn held_until(holds: &BucketHolds, lifetimes: Lifetimes, now: Millis) -> Millis {
-    let since = holds.last_since();
-    if since == Millis::ZERO || planted(Bug::HeldBucketsForgotten) {
-        return Millis::ZERO;
-    }
-    since + lifetimes.longest(now) + LIST_SPREAD
 }
 
 /// Runs at startup, before any number is handed out. Holds the pools of each bucket whose list of

@@ -7,10 +7,11 @@
 //! is at least as long as the remaining time of any lockout that began under a list of this node.
 
 use ringwell_core::Millis;
-use ringwell_directory::{BUCKETS, Directory, RingPool};
+use ringwell_directory::{BUCKETS, BucketHolds, Directory, RingPool};
 use ringwell_engine::lockout;
 use serde::{Deserialize, Serialize};
 
+use crate::canary::{Bug, planted};
 use crate::lists::LIST_SPREAD;
 
 /// The longest lifetimes of the current list and of earlier ones, in milliseconds.
@@ -44,6 +45,17 @@ impl Lifetimes {
     #[must_use]
     pub fn covers(&self, other: Self, now: Millis) -> bool {
         self.current >= other.longest(now).0
+    }
+
+    /// Returns the time until which numbers from held buckets may be locked if their lockouts are
+    /// unknown; zero if there are no such buckets.
+    #[must_use]
+    pub fn held_until(&self, holds: &BucketHolds, now: Millis) -> Millis {
+        let since = holds.last_since();
+        if since == Millis::ZERO || planted(Bug::HeldBucketsForgotten) {
+            return Millis::ZERO;
+        }
+        since + self.longest(now) + LIST_SPREAD
     }
 
     /// Accounts for a new list in which some pools have a shorter lifetime or fewer numbers than

@@ -23,7 +23,9 @@ pub fn lists(directory: &Directory) -> Lists {
 pub fn list(directory: &Directory, bucket: u16) -> Option<u64> {
     let pools = directory.pools_in(bucket);
     let mut hasher = blake3::Hasher::new();
-    pools.iter().for_each(|pool| add(&mut hasher, pool));
+    for pool in pools {
+        add(&mut hasher, pool);
+    }
     (!pools.is_empty()).then(|| shortened(&hasher))
 }
 

@@ -17,7 +17,6 @@ use ringwell_journal::{Clocks, Noted};
 use ringwell_wire::Limits;
 use tokio::sync::Notify;
 
-use crate::arrivals;
 use crate::clock::{Clock, reading};
 use crate::lifetimes::Lifetimes;
 use crate::lists::Lists;
@@ -261,7 +260,7 @@ impl Node {
     /// lockouts are unknown.
     #[must_use]
     pub(crate) fn unknown_until(&self, now: Millis) -> Millis {
-        let of_buckets = arrivals::held_until(&read(&self.bucket_holds), self.lifetimes(), now);
+        let of_buckets = self.lifetimes().held_until(&read(&self.bucket_holds), now);
         self.begun.unknown_until.max(of_buckets)
     }
 

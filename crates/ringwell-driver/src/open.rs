@@ -303,9 +303,7 @@ pub fn begin<F: Files>(
     let new = hold::New { buckets: new, at_least: earlier };
     begun.facts.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
     hold_shards(&mut begun, directory, &doubtful, now);
-    if has_files && !start.withholds {
-        doubted::check(&begun, (files, &settings.data), directory, now)?;
-    }
+    doubted::check(&begun, start, now)?;
     Ok(begun)
 }
 

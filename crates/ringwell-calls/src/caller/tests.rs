@@ -62,6 +62,10 @@ fn a_sip_user_of_few_digits_is_an_extension_of_its_host() {
         ("sip:a%40b%2540@pbx-a", "sip:a%40b%2540@pbx-a"),
         ("sip:7001%@pbx-a", "sip:7001%@pbx-a"),
         ("sip:7001%4@pbx-a", "sip:7001%4@pbx-a"),
+        ("sip:7001@pbx-a.", "sip:7001@pbx-a"),
+        ("sip:7001@PBX-A.:5060;lr", "sip:7001@pbx-a"),
+        ("sip:7001@[2001:DB8:0:0::1]:5060", "sip:7001@[2001:db8::1]"),
+        ("sip:7001@[2001:db8::0.0.0.1]", "sip:7001@[2001:db8::1]"),
     ] {
         assert_eq!(Caller::read(text), Caller::Sip(address.to_owned()), "{text}");
     }
@@ -71,7 +75,7 @@ fn a_sip_user_of_few_digits_is_an_extension_of_its_host() {
 proptest! {
     #[test]
     fn the_stored_form_of_an_address_is_read_as_itself(
-        user in "[a-z0-9%;:?+ ]{0,12}|(%[0-9a-f]{2}){0,5}", host in "[a-z0-9.]{0,12}(:[0-9]{0,4})?(;[a-z=]{0,6})?"
+        user in "[a-z0-9%;:?+ ]{0,12}|(%[0-9a-f]{2}){0,5}", host in "([a-z0-9.]{0,12}|\\[[0-9a-f:.]{0,16}\\]\\.{0,2})(:[0-9]{0,4})?[.]?(;[a-z=]{0,6})?"
     ) {
         if let caller @ Caller::Sip(_) = Caller::read(&format!("sip:{user}@{host}")) {
             prop_assert_eq!(Caller::read(&caller.to_column().unwrap()), caller);

@@ -211,9 +211,12 @@ impl SwitchAnswer {
         self.plan()?.to.first().map(String::as_str)
     }
 
-    fn json(&self) -> Value {
+    /// The answer in JSON. The attribution contains the visitor's parameters, which may be long, so
+    /// a switch may ask for an answer without them.
+    fn json(&self, with_attribution: bool) -> Value {
         let contacts = self.contacts();
-        let attribution = self.decision.attribution.clone().map(Attribution::shown);
+        let attribution = self.decision.attribution.clone().filter(|_| with_attribution);
+        let attribution = attribution.map(Attribution::shown);
         let mut answer = json!({ "call": self.decision.call });
         let Some(members) = answer.as_object_mut() else { return answer };
         // Members without a value are omitted, because switches would interpret `null` as text.
@@ -252,6 +255,8 @@ impl SwitchAnswer {
 #[derive(Debug, Default, Deserialize)]
 struct Wanted {
     format: Option<String>,
+    /// `no` leaves the attribution out of the JSON answer.
+    attribution: Option<String>,
     gateway: Option<String>,
 }
 
@@ -284,7 +289,9 @@ async fn route(
                 .to_string()
         })),
         None if is_text => plain(joined(&answer.pairs(), "\n", str::to_owned)),
-        None | Some("json") => axum::Json(answer.json()).into_response(),
+        None | Some("json") => {
+            axum::Json(answer.json(wanted.attribution.as_deref() != Some("no"))).into_response()
+        }
         Some(_) => return Err(Problem::bad_request("format: json, hash or contact")),
     })
 }

@@ -120,6 +120,8 @@ fn kamailio_connects_calls_with_odd_ids_numbers_and_callers() {
     let callers = [
         ("<sip:+1-415-555-1234@h>;tag=t", Some("+14155551234")),
         ("<sip:+14155551234;verstat=TN-Validation-Passed@h>;tag=t", Some("+14155551234")),
+        ("<sip:%2B1415%2d5551234@h>;tag=t", Some("+14155551234")),
+        ("<sip:+14155551234%00%22@h>;tag=t", None),
         ("\"a\\\"b\" <sip:alice@h>;tag=t", None),
         ("<sip:a%22%5c@h>;tag=t", None),
         ("<sip:h>;tag=t", None),
@@ -299,7 +301,10 @@ fn calls_through_kamailio_have_one_id_from_the_invite_to_the_bye() {
         let own: Vec<_> = reports.iter().filter(|it| it["call_id"] == *logged).collect();
         let events: Vec<_> = own.iter().map(|it| it["event"].as_str().unwrap()).collect();
         assert_eq!(events, ["answered", "ended"], "{id}: {reports:?}");
-        assert!(own.iter().all(|it| it.as_object().unwrap().len() == 2), "{id}: {own:?}");
+        let members = |it: &serde_json::Value| it.as_object().unwrap().len();
+        assert_eq!((members(own[0]), members(own[1])), (4, 3), "{id}: {own:?}");
+        assert_eq!((&own[0]["to"], &own[0]["from"]), (&question["to"], &question["from"]));
+        assert_eq!(own[1]["status"], "answered", "{id}: {own:?}");
     }
     let all = path.recorder.bodies("/route");
     let all: BTreeSet<_> = all.iter().map(|it| it["call_id"].as_str().unwrap()).collect();

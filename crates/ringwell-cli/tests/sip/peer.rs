@@ -126,26 +126,39 @@ pub(super) struct Recorder {
 
 impl Recorder {
     pub(super) fn start(contact: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let heard = Arc::new(Mutex::new(Vec::new()));
         let answer = serde_json::json!({
             "call": "c_1", "contact": contact, "timeout": 30, "contacts": [contact],
         });
-        let (answer, all) = (answer.to_string(), Arc::clone(&heard));
+        Self::answering(&answer.to_string(), Duration::ZERO)
+    }
+
+    /// Answers each request with `answer` after `delay`.
+    pub(super) fn answering(answer: &str, delay: Duration) -> Self {
+        Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), answer, delay)
+    }
+
+    pub(super) fn on(listener: TcpListener, answer: &str, delay: Duration) -> Self {
+        let address = listener.local_addr().unwrap().to_string();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let (answer, all) = (answer.to_owned(), Arc::clone(&heard));
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (answer, all) = (answer.clone(), Arc::clone(&all));
-                thread::spawn(move || serve(&stream.unwrap(), &answer, &all));
+                thread::spawn(move || {
+                    thread::sleep(delay);
+                    serve(&stream.unwrap(), &answer, &all);
+                });
             }
         });
         Self { address, heard }
     }
 
-    /// Returns the bodies of all requests to paths that end in `ending`. Fails if one is not JSON.
+    /// Returns the bodies of all requests to paths that end in `ending`, without the query. Fails if
+    /// one is not JSON.
     pub(super) fn bodies(&self, ending: &str) -> Vec<Value> {
         let heard = self.heard.lock().unwrap();
-        let here = heard.iter().filter(|(path, _)| path.ends_with(ending));
+        let here =
+            heard.iter().filter(|(path, _)| path.split('?').next().unwrap().ends_with(ending));
         here.map(|(_, body)| serde_json::from_str(body).expect(body)).collect()
     }
 

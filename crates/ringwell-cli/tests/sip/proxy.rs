@@ -14,7 +14,7 @@ use super::support::server::{self, Server};
 use super::support::site::{Pool, Site, TOKEN};
 use super::{Kamailio, PATIENCE, alone, free_port, patient, sipp, whole_seconds};
 
-const CONFIGURATION: &str = include_str!("../../../../deploy/kamailio-proxy.cfg");
+pub(super) const CONFIGURATION: &str = include_str!("../../../../deploy/kamailio-proxy.cfg");
 pub(crate) const TALK: &str = include_str!("talk.xml");
 pub(crate) const REFUSED: &str = include_str!("refused.xml");
 pub(crate) const GIVES_UP: &str = include_str!("gives_up.xml");
@@ -47,7 +47,7 @@ impl Callee {
         Self { child, port }
     }
 
-    fn address(&self) -> String {
+    pub(super) fn address(&self) -> String {
         format!("sip:callee@127.0.0.1:{}", self.port)
     }
 
@@ -128,16 +128,25 @@ impl Switch {
 /// Starts a Kamailio through which calls pass, with the addresses to which it sends its requests
 /// and reports, and the default destination.
 pub(super) fn start(folder: &Path, route: String, reports: String, default: String) -> Kamailio {
-    let changes = [
+    let mut changes = changes(route, reports, default);
+    changes.push(patient());
+    Kamailio::start(folder, CONFIGURATION, &changes)
+}
+
+/// The changes to the configuration without [`patient`].
+pub(super) fn changes(
+    route: String,
+    reports: String,
+    default: String,
+) -> Vec<(&'static str, String)> {
+    vec![
         ("http://127.0.0.1:8080/v1/sip/route", route),
         ("http://127.0.0.1:8090/t/switch/status", reports),
         ("change-me-token", TOKEN.to_owned()),
         ("change-me-secret", SECRET.to_owned()),
         ("sip:+18005550100@127.0.0.1:5080", default),
-        patient(),
         ("\"fr_timer\", 2000", "\"fr_timer\", 60000".to_owned()),
-    ];
-    Kamailio::start(folder, CONFIGURATION, &changes)
+    ]
 }
 
 pub(crate) fn logged_calls(server: &Server) -> Vec<Value> {

@@ -7,10 +7,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use ringwell_config::Durability;
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::Directory;
 
-use super::StartError;
+use super::{Start, StartError};
 use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::node::Begun;
@@ -33,19 +34,23 @@ pub struct OverflowDoubted {
 }
 
 /// Checks that no overflow number is new if lockouts may be missing from the journals. Records the
-/// current overflow numbers. For lists in files.
+/// current overflow numbers. Does nothing for lists from a database.
 ///
 /// # Errors
 /// [`StartError::OverflowDoubted`] and [`StartError::File`].
 pub(super) fn check<F: Files>(
     begun: &super::Begun<F>,
-    (files, data): (&F, &Path),
-    directory: &Directory,
+    start: &Start<'_, F>,
     now: Millis,
 ) -> Result<(), StartError> {
+    let Start { files, settings, directory, withholds, .. } = *start;
+    if withholds || settings.durability == Durability::Memory {
+        return Ok(());
+    }
+    let data = &settings.data;
     let recorded = ServedOverflow::read(files, data)?;
     let facts = &begun.facts;
-    let of_buckets = arrivals::held_until(&facts.holds, facts.lifetimes, now);
+    let of_buckets = facts.lifetimes.held_until(&facts.holds, now);
     let holds = begun.shards.iter().flat_map(|it| it.engine.shard().holds(now));
     let of_shards = holds.filter(|(pool, _)| pool.is_none()).map(|(_, until)| until).max();
     let until = of_shards.unwrap_or_default().max(of_buckets).max(facts.unknown_until);

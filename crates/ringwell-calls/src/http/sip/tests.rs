@@ -68,13 +68,17 @@ fn a_trunk_s_caller_takes_precedence_and_privacy_hides_it() {
 fn destinations_are_written_in_the_form_that_switches_read() {
     let two = answer(&["+18005550199", "sip:desk@pbx"], Some("127.0.0.1:5099"));
     assert_eq!(two.contacts(), ["sip:+18005550199@127.0.0.1:5099", "sip:desk@pbx"]);
-    let json = two.json();
+    let json = two.json(true);
     assert_eq!(json["contact"], "sip:+18005550199@127.0.0.1:5099");
     assert_eq!((&json["timeout"], &json["caller_id"]), (&json!(20), &json!("+14155551234")));
+    let mut visited = answer(&["+18005550199"], None);
+    visited.decision.attribution = Some(Attribution::default());
+    assert!(visited.json(true).get("attribution").is_some());
+    assert!(visited.json(false).get("attribution").is_none());
     assert_eq!(answer(&["+49301234567"], None).contacts(), ["tel:+49301234567"]);
     let hash = joined(&two.pairs(), "&", str::to_owned);
     assert!(hash.starts_with("call=c1&contact=sip:+18005550199@127.0.0.1:5099&dest"), "{hash}");
-    let unknown = answer(&[], None).json();
+    let unknown = answer(&[], None).json(true);
     assert_eq!(unknown.get("contact"), None, "{unknown}");
 }
 
@@ -96,7 +100,7 @@ fn freeswitch_gets_a_dialplan_that_tries_all_destinations() {
     blocked.decision.destination = Destination::Refused(Refusal::Busy);
     let document = freeswitch(&blocked, "");
     assert!(document.contains(r#"application="hangup" data="USER_BUSY""#), "{document}");
-    assert_eq!(blocked.json()["refuse"], "busy");
+    assert_eq!(blocked.json(true)["refuse"], "busy");
     assert!(blocked.pairs().contains(&("refuse", "busy".to_owned())));
 }
 
