@@ -209,7 +209,7 @@ fn a_destination_that_cannot_be_sent_to_is_passed_over() {
     sipp(folder.path(), ("refused", &failed), kamailio.port, &[number(5)], "5");
     // A call to an unknown number ends, too.
     let (unknown, nowhere) = (REFUSED.replace("STATUS", "404"), "+12125550000".to_owned());
-    sipp(folder.path(), ("unknown", &unknown), kamailio.port, &[nowhere.clone()], "5");
+    sipp(folder.path(), ("unknown", &unknown), kamailio.port, std::slice::from_ref(&nowhere), "5");
     for (name, call) in calls(&server, 7) {
         let is_failed = [number(5), nowhere.clone()].iter().any(|it| call["to"] == **it);
         let expected = if is_failed { "failed" } else { "answered" };
@@ -298,14 +298,14 @@ fn the_list_of_sources_may_be_long() {
     let recorder = Recorder::start(&format!("sip:+18005551001@{GATEWAY}"));
     let networks: Vec<_> = (0..200).map(|at| format!("10.0.{at}.0/24")).collect();
     let list = format!("{},127.0.0.1", networks.join(","));
-    let changed = ("RINGWELL_SOURCES \"127.0.0.1\"", format!("RINGWELL_SOURCES \"{list}\""));
-    let kamailio = Kamailio::redirecting(folder.path(), &recorder.address, Some(changed.clone()));
+    let sources = ("RINGWELL_SOURCES \"127.0.0.1\"", format!("RINGWELL_SOURCES \"{list}\""));
+    let kamailio = Kamailio::redirecting(folder.path(), &recorder.address, Some(sources.clone()));
     let log = fs::read_to_string(folder.path().join("kamailio.log")).unwrap();
     assert!(!log.contains("ERROR"), "{log}");
     drop(kamailio);
     let route = format!("http://{}/v1/sip/route", recorder.address);
     let mut changes = proxy::changes(route.clone(), route, DEFAULT.to_owned());
-    changes.push(changed);
+    changes.push(sources);
     let _kamailio = Kamailio::start(folder.path(), proxy::CONFIGURATION, &changes);
     let log = fs::read_to_string(folder.path().join("kamailio.log")).unwrap();
     assert!(!log.contains("ERROR"), "{log}");

@@ -7,11 +7,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ringwell_config::Durability;
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::Directory;
 
-use super::{Start, StartError};
 use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::node::Begun;
@@ -33,27 +31,20 @@ pub struct OverflowDoubted {
     pub seconds: u64,
 }
 
-/// Checks that no overflow number is new if lockouts may be missing from the journals. Records the
-/// current overflow numbers. Does nothing for lists from a database.
+/// Returns an overflow number that is new although lockouts may be missing from the journals. If
+/// there is none, records the current overflow numbers. All pools are held until `held_until`.
 ///
 /// # Errors
-/// [`StartError::OverflowDoubted`] and [`StartError::File`].
+/// [`FileError`]
 pub(super) fn check<F: Files>(
-    begun: &super::Begun<F>,
-    start: &Start<'_, F>,
-    now: Millis,
-) -> Result<(), StartError> {
-    let Start { files, settings, directory, withholds, .. } = *start;
-    if withholds || settings.durability == Durability::Memory {
-        return Ok(());
-    }
-    let data = &settings.data;
+    facts: &Begun,
+    (files, data): (&F, &Path),
+    directory: &Directory,
+    (held_until, now): (Millis, Millis),
+) -> Result<Option<OverflowDoubted>, FileError> {
     let recorded = ServedOverflow::read(files, data)?;
-    let facts = &begun.facts;
     let of_buckets = facts.lifetimes.held_until(&facts.holds, now);
-    let holds = begun.shards.iter().flat_map(|it| it.engine.shard().holds(now));
-    let of_shards = holds.filter(|(pool, _)| pool.is_none()).map(|(_, until)| until).max();
-    let until = of_shards.unwrap_or_default().max(of_buckets).max(facts.unknown_until);
+    let until = held_until.max(of_buckets).max(facts.unknown_until);
     let is_new = |number: &PromoNumber| {
         recorded.as_ref().is_some_and(|it| it.doubted_until(*number, now).is_some())
     };
@@ -62,10 +53,10 @@ pub(super) fn check<F: Files>(
         && let Some(pool) = directory.overflow_pools(number).first()
     {
         let seconds = until.since(now).0.div_ceil(1_000);
-        return Err(OverflowDoubted { number, pool: *pool, seconds }.into());
+        return Ok(Some(OverflowDoubted { number, pool: *pool, seconds }));
     }
     record(&ServedOverflow::of(directory, &[]), recorded.as_ref(), (files, data))?;
-    Ok(())
+    Ok(None)
 }
 
 /// Finds the overflow numbers that were not overflow numbers in the list that was served last from

@@ -55,7 +55,7 @@ fn a_restored_server_refuses_a_list_with_a_new_overflow_number() {
     let first = directory(1, LIFETIME);
     let (number, other) = with_other_overflow(&first);
     let start = |list: &Directory, since: u64| {
-        data.start_as(list, reading(Millis(since)), None).map(|begun| drop(begun)).err()
+        data.start_as(list, reading(Millis(since)), None).map(drop).err()
     };
     assert!(start(&other, 0).is_none(), "the number is in the first list");
     assert!(start(&first, 0).is_none());
