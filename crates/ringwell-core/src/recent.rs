@@ -22,8 +22,8 @@ pub const RECENT_MAX: usize = 1 << 17;
 pub struct Before {
     /// The time of the allocation; zero if the number had never been handed out.
     pub allocated_at: Millis,
-    /// The time of the allocation, by this node's clock. Differs from `allocated_at` if another
-    /// node's clock dated the allocation.
+    /// The time of the allocation, by this node's clock. Differs from `allocated_at` if the
+    /// allocation has the time of another node's clock.
     pub local_at: Millis,
     /// The end of the allocation's lockout.
     pub locked_until: Millis,

@@ -57,7 +57,7 @@ pub struct Retired {
     /// The number's newest allocation in this shard.
     pub slot: Slot,
     /// The time of that allocation by this node's clock. Differs from `slot.allocated_at` only if
-    /// another node's clock dated the allocation.
+    /// the allocation has the time of another node's clock.
     pub local_at: Millis,
     /// The pool that the number was last in.
     pub pool: PoolId,

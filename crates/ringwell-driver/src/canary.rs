@@ -349,8 +349,8 @@ bugs! {
     DroppedForgotten "dropped-forgotten";
     /// A node still names visitors after it has learned of a newer version of the cluster file.
     OlderFileNames "older-file-names";
-    /// After a hold for numbers that arrived, a node does not ask whether other nodes still have
-    /// them in their lists.
+    /// After newly arrived numbers have been held, a node does not ask whether other nodes still
+    /// list them.
     ArrivalsUnconfirmed "arrivals-unconfirmed";
     /// Numbers that leave a bucket whose lockouts are unknown are not held in their next pools after
     /// a restart.

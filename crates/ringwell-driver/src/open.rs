@@ -217,7 +217,7 @@ pub enum StartError {
     File(#[from] FileError),
 }
 
-/// Continues from the files of all shards: combines the facts in them, and opens each shard.
+/// Merges the facts that were read from all shards' files, and opens each shard.
 ///
 /// # Errors
 /// [`StartError`]

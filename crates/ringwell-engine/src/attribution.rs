@@ -391,8 +391,8 @@ impl Walk<'_> {
         self.clocks.map_or(0, |clocks| clocks.wall_less_shard())
     }
 
-    /// Returns the wall clock minus shard time at the event of `record`, or `None` if it is
-    /// unknown.
+    /// Returns the wall clock minus shard time when the event in `record` happened, or `None` if
+    /// the difference is unknown.
     fn shift(&self, record: &Record<'_>, group: Option<Clocks>) -> Option<i64> {
         let (then, noted) = (record.clocks(group), self.noted.iter().copied());
         match *record {
