@@ -171,7 +171,7 @@ async fn take_steps<P: Platform>(
 ) -> Result<(), ChangeError> {
     let Prepared { before, next, changes, overflow, arrivals, lifetimes, .. } = prepared;
     let shards: Vec<u16> = changes.keys().copied().collect();
-    check_overflow(node, peers, &shards, overflow).await?;
+    check_overflow(peers, &shards, overflow).await?;
     keep_lifetimes(platform, node, peers, *lifetimes).await?;
     if let Some(arrivals) = arrivals {
         arrivals::hold(platform, node, peers, next, arrivals).await;
@@ -344,11 +344,8 @@ pub(crate) async fn ask_known(
     Ok(all)
 }
 
-/// Checks that no visitor holds a future overflow number. None of these numbers is in rotation. If
-/// the list of pools is in a file, a visitor whose allocation was lost counts, too: no database has
-/// kept the number waiting.
+/// Checks that no visitor holds a future overflow number. None of these numbers is in rotation.
 async fn check_overflow(
-    node: &Node,
     peers: &Peers,
     shards: &[u16],
     new: &[(PromoNumber, PoolId)],
@@ -360,32 +357,12 @@ async fn check_overflow(
     }
     let known = ask_known(peers, shards.iter(), &ranges, false).await?;
     let locked = new.iter().find(|(number, _)| known.iter().any(|k| k.slot.number == *number));
-    if let Some(&(number, pool)) = locked {
-        return Err(ChangeError::Overflow { number, pool, why: "a visitor holds it" });
-    }
-    if node.config.database.is_none() && may_be_locked(node, peers, shards).await? {
-        let why = "allocations were lost, so a visitor may hold it";
-        return Err(ChangeError::Overflow { number: new[0].0, pool: new[0].1, why });
-    }
-    Ok(())
-}
-
-/// Whether any number may be locked by an allocation that is missing from this node's journals.
-async fn may_be_locked(node: &Node, peers: &Peers, shards: &[u16]) -> Result<bool, ChangeError> {
-    let first = shards.first().ok_or(ChangeError::Stopping)?;
-    let now = arrivals::now(peers, *first).await.ok_or(ChangeError::Stopping)?;
-    if node.unknown_until(now) > now {
-        return Ok(true);
-    }
-    for shard in shards {
-        let step = Step::ReportHolds { includes_past: false };
-        if let StepResult::Holds(holds) = ask(peers, *shard, step).await?
-            && holds.iter().any(|(pool, until)| pool.is_none() && *until > now)
-        {
-            return Ok(true);
+    match locked {
+        None => Ok(()),
+        Some(&(number, pool)) => {
+            Err(ChangeError::Overflow { number, pool, why: "a visitor holds it" })
         }
     }
-    Ok(false)
 }
 
 /// Returns the pools that stay in place but lose numbers, each without the numbers that it loses.

@@ -73,7 +73,7 @@ pub(crate) async fn write_overflow<P: Platform>(
     node: &Node,
     directory: Arc<Directory>,
 ) {
-    if !node.answers_wait() {
+    if !node.begun.withholds_others || !node.answers_wait() {
         return;
     }
     let (files, data, withheld) =

@@ -31,7 +31,6 @@ mod unfinished;
 pub use agree::{OverflowTaken, agree};
 pub use belongs::{OfCluster, of_cluster, unnamed_journals};
 pub use beside::Beside;
-pub use doubted::OverflowDoubted;
 pub use follow::{Followed, follow, placement_name};
 pub use follow_error::FollowError;
 pub use hold::{OldMap, hold_buckets};
@@ -203,9 +202,6 @@ pub enum StartError {
     /// A visitor holds a number that is now an overflow number.
     #[error(transparent)]
     Overflow(#[from] OverflowTaken),
-    /// A visitor whose allocation was lost may hold a number that is now an overflow number.
-    #[error(transparent)]
-    OverflowDoubted(#[from] OverflowDoubted),
     /// The cluster file is too old.
     #[error(transparent)]
     OldMap(#[from] OldMap),
@@ -303,7 +299,7 @@ pub fn begin<F: Files>(
     let new = hold::New { buckets: new, at_least: earlier };
     begun.facts.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
     hold_shards(&mut begun, directory, &doubtful, now);
-    check_overflow(&begun, start, now).map(|()| begun)
+    Ok(begun)
 }
 
 /// Returns [`dropped::buckets`]. If the journals are in a shared log, shards are not lost with a
@@ -345,25 +341,6 @@ fn locked_overflow<F: Files>(
         withheld::warn(*number, &start.directory.overflow_pools(*number), *seconds);
     }
     Ok(taken.iter().map(|it| (it.number, it.until)).collect())
-}
-
-/// Refuses new overflow numbers if the list of pools is in a file, and lockouts may be missing from
-/// the journals.
-fn check_overflow<F: Files>(
-    begun: &Begun<F>,
-    start: &Start<'_, F>,
-    now: Millis,
-) -> Result<(), StartError> {
-    let Start { files, settings, directory, withholds, .. } = *start;
-    if withholds || settings.durability == Durability::Memory {
-        return Ok(());
-    }
-    let holds = begun.shards.iter().flat_map(|it| it.engine.shard().holds(now));
-    let of_all = holds.filter(|(pool, _)| pool.is_none()).map(|(_, until)| until);
-    let held_until = of_all.max().unwrap_or_default();
-    let place = (files, &*settings.data);
-    let doubted = doubted::check(&begun.facts, place, directory, (held_until, now))?;
-    doubted.map_or(Ok(()), |doubted| Err(doubted.into()))
 }
 
 /// Holds the pools in held buckets on each shard, and records how many. Shards in `doubtful` are

@@ -82,10 +82,9 @@ impl From<StartError> for Refused {
     fn from(error: StartError) -> Self {
         match error {
             StartError::File(_) => Self::Disk,
-            StartError::Overflow(_)
-            | StartError::OverflowDoubted(_)
-            | StartError::OldMap(_)
-            | StartError::OfCluster(_) => Self::Wrong(error.to_string()),
+            StartError::Overflow(_) | StartError::OldMap(_) | StartError::OfCluster(_) => {
+                Self::Wrong(error.to_string())
+            }
         }
     }
 }

@@ -335,9 +335,7 @@ fn remedy(path: &Path) -> String {
             "{moved} again; calls from periods without history may then be attributed to an \
              earlier visitor"
         ),
-        Some("overflow-numbers.json") => {
-            format!("{moved} again (in a cluster, while the other nodes run)")
-        }
+        Some("overflow-numbers.json") => format!("while the other nodes run, {moved} again"),
         Some("overflow-periods.json") => "it is replaced".to_owned(),
         Some("cluster-map.json") => format!("while the other nodes run, {moved} {restored}"),
         Some("identity.json") => {

@@ -11,7 +11,7 @@
 //! DATA/identity.json                        the name of this data directory
 //! DATA/peers.json                           the records of other nodes' journals
 //! DATA/lifetimes.json                       the longest lifetimes of the lists of pools
-//! DATA/overflow-numbers.json                the overflow numbers served
+//! DATA/overflow-numbers.json                only on a cluster's node: the overflow numbers served
 //! DATA/gaps.json                            periods for which answered allocations may be missing
 //! DATA/RESTORED                             this is a copy: the next start holds all pools
 //! DATA/.restoring                           a restore is incomplete: no server starts

@@ -1,4 +1,4 @@
-//! The overflow numbers that were served last: `overflow-numbers.json`.
+//! The overflow numbers that a node of a cluster served last: `overflow-numbers.json`.
 //!
 //! If a number has become an overflow number while the node was stopped, the node cannot tell from
 //! its own journals whether a visitor of another node still holds the number.

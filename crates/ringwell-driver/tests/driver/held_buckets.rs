@@ -1,16 +1,14 @@
 //! Numbers that leave a bucket whose lockouts are unknown here, because the node's disk was lost or
 //! its map is new. Their next pools are held too, even if the node was restarted in the meantime.
 
-use std::time::Duration;
-
 use ringwell_core::{Millis, PoolId};
 use ringwell_directory::{BucketHold, BucketHolds, Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::lists::lists;
 use ringwell_driver::node::Begun;
-use ringwell_driver::{Platform as _, change, clock, witness};
+use ringwell_driver::{Platform as _, clock, witness};
 use ringwell_engine::lockout;
 
-use crate::arrivals::{change_list, left, longest, passed, passed_number};
+use crate::arrivals::{change_list, left, longest, passed};
 use crate::pair::{LIFETIME, Pair, pools};
 use crate::support::Virtual;
 
@@ -108,30 +106,4 @@ pub(crate) fn a_hold_lasts_as_long_as_a_lifetime_of_another_node_s_list() {
             assert_eq!(hold.until, since + lockout(LIFETIME), "{is_changed_there}");
         });
     }
-}
-
-/// The list is in a file. The number was in the rotation of the held bucket's pool.
-#[test]
-fn no_number_becomes_an_overflow_number_while_lockouts_are_unknown() {
-    let platform = Virtual::default();
-    let pair = restarted(&platform, |_| Vec::new(), |_| Vec::new());
-    platform.run(async {
-        let a = &pair.a;
-        let (held, other) = own_pools(&a.node.directory());
-        let number = passed_number(&a.node.directory(), held);
-        let pools = passed(&a.node.directory(), held, other);
-        change_list(&pair, a, pools[..1].to_vec()).await;
-        let fields = a.node.directory().pool(other).unwrap().fields().clone();
-        let changed = RingPool::new(PoolFields { overflow: Some(number), ..fields }).unwrap();
-        let change = async || {
-            let pools = vec![changed.clone()];
-            let make = move |before: &Directory| before.change(pools, &[]);
-            change::apply(&platform, &a.node, &a.peers, make).await
-        };
-        let refused = change().await.unwrap_err().to_string();
-        assert!(refused.contains("allocations were lost"), "{refused}");
-        let left = Duration::from_millis(longest().0 - HELD.0);
-        platform.sleep_until(platform.moment() + left + Duration::from_millis(1)).await;
-        change().await.unwrap();
-    });
 }

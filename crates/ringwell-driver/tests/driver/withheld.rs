@@ -7,8 +7,7 @@ use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::{BucketHold, BucketHolds, Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::arrivals::LIST_SPREAD;
 use ringwell_driver::node::Begun;
-use ringwell_driver::open::{OverflowDoubted, StartError};
-use ringwell_driver::store::{ServedOverflow, mark_restored, unmark_restored};
+use ringwell_driver::store::ServedOverflow;
 use ringwell_driver::{Platform as _, in_part, witness};
 use ringwell_engine::lockout;
 use ringwell_os::OsFiles;
@@ -46,31 +45,6 @@ pub(crate) fn an_overflow_number_that_was_not_served_as_one_is_in_doubt_also_aft
     assert_eq!(doubted(&other, 12_000), [(number, whole - 10_000)]);
     assert_eq!(doubted(&other, 2_000 + whole), []);
     assert_eq!(doubted(&other, 3_000 + whole), []);
-}
-
-/// The list is in a file. The data were restored from a copy, so a visitor may hold any number.
-#[test]
-fn a_restored_server_refuses_a_list_with_a_new_overflow_number() {
-    let data = Data::new(Durability::Disk);
-    let first = directory(1, LIFETIME);
-    let (number, other) = with_other_overflow(&first);
-    let start = |list: &Directory, since: u64| {
-        data.start_as(list, reading(Millis(since)), None).map(drop).err()
-    };
-    assert!(start(&other, 0).is_none(), "the number is in the first list");
-    assert!(start(&first, 0).is_none());
-    mark_restored(&OsFiles, &data.settings.data).unwrap();
-    match start(&other, 1_000) {
-        Some(StartError::OverflowDoubted(OverflowDoubted { number: found, pool, seconds })) => {
-            assert_eq!((found, pool), (number, PoolId(1)));
-            assert!(seconds > lockout(LIFETIME).0 / 1_000, "{seconds}");
-        }
-        other => panic!("{other:?}"),
-    }
-    assert!(start(&first, 2_000).is_none());
-    assert!(matches!(start(&other, 3_000), Some(StartError::OverflowDoubted(_))), "restored");
-    unmark_restored(&OsFiles, &data.settings.data).unwrap();
-    assert!(start(&other, 4_000).is_none(), "no lockout is in doubt");
 }
 
 /// The state of node b when node a starts with a list that makes a number of node b an overflow
