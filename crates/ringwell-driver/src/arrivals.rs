@@ -69,13 +69,14 @@ pub(crate) async fn earlier_elsewhere<P: Platform>(
     let body = Bytes::from(serde_json::to_vec(&Wanted { pools: Vec::new() }).unwrap_or_default());
     let until = platform.moment() + PATIENCE;
     let asked: Vec<_> = node.others().into_iter().map(|to| post(peers, to, &body)).collect();
-    let (mut earlier, own) = (Millis::ZERO, digest(&node.directory()));
+    let directory = node.directory();
+    let own = platform.offload(move || digest(&directory)).await;
+    let mut earlier = Millis::ZERO;
     for answer in asked {
         let Some(answer) = read(platform, answer, until).await else { continue };
-        let is_other = answer.list.is_some_and(|list| list.digest != own);
-        let current = answer.list.filter(|_| is_other && !planted(Bug::OtherListIgnored));
-        earlier = earlier.max(Millis(answer.earlier));
-        earlier = earlier.max(Millis(current.map_or(0, |list| list.longest)));
+        let other = answer.list.filter(|list| Some(list.digest) != own);
+        let other = other.filter(|_| !planted(Bug::OtherListIgnored));
+        earlier = earlier.max(Millis(answer.earlier.max(other.map_or(0, |list| list.longest))));
     }
     earlier
 }
@@ -351,8 +352,12 @@ pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     let served = node.begun.served_lists.as_ref();
     let is_alone = node.others().is_empty();
-    let is_unknown = node.unknown_until(Millis::ZERO) > Millis::ZERO;
-    if (is_alone && !(is_unknown && served.is_some())) || planted(Bug::ListsForgotten) {
+    if (is_alone && served.is_none()) || planted(Bug::ListsForgotten) {
+        return;
+    }
+    let Some(first) = node.shards().next() else { return };
+    let Some(now) = now(peers, first).await else { return };
+    if is_alone && node.unknown_until(now) <= now {
         return;
     }
     let directory = node.directory();

@@ -34,18 +34,18 @@ const GO_ON_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct RunningNode {
     orders: mpsc::Sender<Order>,
-    clock: Arc<OnceLock<Clocks>>,
+    clock: Arc<OnceLock<ClockAndNotes>>,
 }
 
 /// The clock of a running node, and the clock readings that are recorded in its journals, newest
 /// first.
-type Clocks = (Clock, Vec<Noted>);
+type ClockAndNotes = (Clock, Vec<Noted>);
 
 /// The receiving end of the orders, which is passed to [`crate::serve`].
 #[derive(Debug)]
 pub struct Orders {
     orders: mpsc::Receiver<Order>,
-    clock: Arc<OnceLock<Clocks>>,
+    clock: Arc<OnceLock<ClockAndNotes>>,
 }
 
 /// The reason why an order was not carried out.

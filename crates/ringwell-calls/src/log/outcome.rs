@@ -147,7 +147,8 @@ impl Log {
         let query = sqlx::query(
             "SELECT call, type, value, currency, at_ms, recorded_ms, external_id FROM call_outcomes \
              WHERE at_ms >= $1 AND at_ms < $2 AND ($3 = '' OR type = $3) \
-             AND recorded_ms >= $8 AND recorded_ms < $9 AND (at_ms < $4 OR (at_ms = $4 AND (call < $5 OR (call = $5 AND external_id < $6)))) \
+             AND recorded_ms >= $8 AND recorded_ms < $9 \
+             AND (at_ms < $4 OR (at_ms = $4 AND (call < $5 OR (call = $5 AND external_id < $6)))) \
              ORDER BY at_ms DESC, call DESC, external_id DESC LIMIT $7",
         );
         let query = query.bind(filter.since.map_or(0, ms));

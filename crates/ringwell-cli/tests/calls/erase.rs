@@ -132,6 +132,14 @@ fn who_is_erased_is_found_nowhere_in_the_data_directory() {
     assert!(next != theirs && next != other);
 }
 
+/// Returns the command `ringwell calls erase`.
+fn erase(board: &Switchboard, flags: &[&str]) -> Command {
+    let mut command = ringwell(&["calls", "erase"]);
+    command.args(flags).env("RINGWELL_TOKEN", TOKEN);
+    command.args(["--url", &format!("http://{}", board.server.address())]);
+    command
+}
+
 /// Another caller may be attributed to the visitor after the call log is erased, while the journal
 /// still contains the visitor's parameters.
 #[test]
@@ -139,12 +147,7 @@ fn calls_of_others_since_the_erasure_lose_the_visitor_s_parameters_with_the_list
     let (board, [theirs, _]) = board();
     let data = board.site.data().to_owned();
     let list = board.site.config().with_file_name("erase.list");
-    let erase = |flags: &[&str]| {
-        let mut command = ringwell(&["calls", "erase"]);
-        command.args(flags).env("RINGWELL_TOKEN", TOKEN);
-        command.args(["--url", &format!("http://{}", board.server.address())]);
-        command
-    };
+    let erase = |flags: &[&str]| erase(&board, flags);
     let list = list.to_str().unwrap();
     say(erase(&["--caller", &format!("+1{CALLER}"), "--journal-list", list]));
     let ring = format!("CallSid=CA9&CallStatus=ringing&From=%2B14155550888&To=%2B1{theirs}");
@@ -497,12 +500,7 @@ fn a_lost_request_or_answer_does_not_lose_the_list_of_allocations() {
 fn a_long_list_is_sent_in_parts() {
     let (board, _) = board();
     let list = board.site.config().with_file_name("erase.list");
-    let erase = |flags: &[&str]| {
-        let mut command = ringwell(&["calls", "erase"]);
-        command.args(flags).env("RINGWELL_TOKEN", TOKEN);
-        command.args(["--url", &format!("http://{}", board.server.address())]);
-        command
-    };
+    let erase = |flags: &[&str]| erase(&board, flags);
     let file = list.to_str().unwrap();
     say(erase(&["--caller", &format!("+1{CALLER}"), "--journal-list", file]));
     let mut lines = String::new();

@@ -14,6 +14,8 @@ use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
 
+const STOPPING: &str = "the shard is stopping";
+
 /// A query for the lockouts of numbers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -93,7 +95,7 @@ pub async fn locked<P: Platform>(
     }
     let (mut known, mut held) = (BTreeMap::new(), 0);
     for shard in node.shards() {
-        let now = now(peers, shard).await.ok_or("the shard is stopping")?;
+        let now = now(peers, shard).await.ok_or(STOPPING)?;
         let numbers = pools.iter().flatten().copied().collect();
         let step = Step::Report { numbers, includes_free: false };
         if let Some(StepResult::Known(locked)) = ask(peers, shard, step).await {
@@ -102,13 +104,13 @@ pub async fn locked<P: Platform>(
                 (*left, *at) = (*left, *at).max((locked_until.since(now).0, allocated_at));
             }
         } else {
-            return Err("the shard is stopping".to_owned());
+            return Err(STOPPING.to_owned());
         }
         // The lockouts of a held pool are unknown, and the queried numbers may have been in that
         // pool.
         let step = Step::ReportHolds { includes_past: false };
         let Some(StepResult::Holds(holds)) = ask(peers, shard, step).await else {
-            return Err("the shard is stopping".to_owned());
+            return Err(STOPPING.to_owned());
         };
         held = holds.iter().map(|(_, until)| until.since(now).0).fold(held, u64::max);
     }
@@ -118,10 +120,15 @@ pub async fn locked<P: Platform>(
         ((!ranges.iter().any(is_here)).then_some(left.max(held)), at.0)
     };
     let first = node.shards().next().ok_or("the node has no shard")?;
-    let now = now(peers, first).await.ok_or("the shard is stopping")?;
+    let now = now(peers, first).await.ok_or(STOPPING)?;
     let lifetimes = node.lifetimes();
-    let list = || ServedList { digest: digest(&directory), longest: lifetimes.longest(now).0 };
-    let list = pools.is_empty().then(list);
+    let list = if pools.is_empty() {
+        let directory = node.directory();
+        let digest = platform.offload(move || digest(&directory)).await;
+        Some(ServedList { digest: digest.ok_or(STOPPING)?, longest: lifetimes.longest(now).0 })
+    } else {
+        None
+    };
     let (pools, allocated_at) = pools.iter().map(longest).unzip();
     Ok(Locked { pools, earlier: lifetimes.earlier(now).0, list, allocated_at, moving })
 }

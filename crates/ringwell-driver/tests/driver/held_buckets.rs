@@ -1,6 +1,8 @@
 //! Numbers that leave a bucket whose lockouts are unknown here, because the node's disk was lost or
 //! its map is new. Their next pools are held too, even if the node was restarted in the meantime.
 
+use std::time::Duration;
+
 use ringwell_core::{Millis, PoolId};
 use ringwell_directory::{BucketHold, BucketHolds, Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::lists::lists;
@@ -9,8 +11,18 @@ use ringwell_driver::{Platform as _, clock, witness};
 use ringwell_engine::lockout;
 
 use crate::arrivals::{change_list, left, longest, passed};
-use crate::pair::{LIFETIME, Pair, pools};
+use crate::pair::{CLUSTER, LIFETIME, Pair, pools};
 use crate::support::Virtual;
+
+/// The cluster file of a node whose cluster has no other nodes.
+const ALONE: &str = r#"version = 1
+secret = "a-secret-of-the-tests"
+[[node]]
+name = "a"
+shards = [0, 1]
+link = "127.0.0.1:9000"
+listen = ["127.0.0.1:8080"]
+"#;
 
 /// The time since the bucket has been held.
 const HELD: Millis = Millis(10_000);
@@ -25,10 +37,11 @@ fn own_pools(list: &Directory) -> (PoolId, PoolId) {
 /// Starts nodes whose list of pools is `next`. Node a has served the list `before`.
 fn restarted(
     platform: &Virtual,
+    cluster: &str,
     next: impl Fn(&Directory) -> Vec<RingPool>,
     before: impl Fn(&Directory) -> Vec<RingPool>,
 ) -> Pair {
-    let plain = Pair::new(platform).a.node.directory();
+    let plain = Pair::of(platform, pools(), |_| Begun::default(), cluster).a.node.directory();
     let now = clock::reading(1, platform.boot_time(), platform.wall()).wall;
     let (held, _) = own_pools(&plain);
     let begun = |_: &Directory| {
@@ -39,23 +52,44 @@ fn restarted(
         Begun { holds, served_lists: Some(lists(&served)), ..Begun::default() }
     };
     let list = plain.change(next(&plain), &[]).unwrap();
-    let pools = (0..4).flat_map(|shard| list.pools_of(shard)).map(|pool| (**pool).clone());
-    Pair::with(platform, pools.collect(), begun)
+    let shards = 0..list.shards();
+    let pools = shards.flat_map(|shard| list.pools_of(shard)).map(|pool| (**pool).clone());
+    Pair::of(platform, pools.collect(), begun, cluster)
 }
 
 /// The list has changed while the node was stopped.
 #[test]
 pub(crate) fn a_pool_that_got_numbers_from_a_held_bucket_is_held_after_a_restart() {
+    let moved = |list: &Directory| {
+        let (held, other) = own_pools(list);
+        passed(list, held, other)
+    };
+    for cluster in [CLUSTER, ALONE] {
+        let platform = Virtual::default();
+        let pair = restarted(&platform, cluster, moved, |_| Vec::new());
+        platform.run(async {
+            let (_, other) = own_pools(&pair.a.node.directory());
+            witness::begin(&platform, &pair.a.node, &pair.a.peers).await;
+            assert_eq!(left(&pair.a, 0, other), Some(longest().0 - HELD.0));
+        });
+    }
+}
+
+/// The hold has ended, so no number is in doubt, and repeated rows get their numbers again.
+#[test]
+fn a_node_alone_doubts_no_numbers_after_the_hold() {
     let platform = Virtual::default();
     let moved = |list: &Directory| {
         let (held, other) = own_pools(list);
         passed(list, held, other)
     };
-    let pair = restarted(&platform, moved, |_| Vec::new());
+    let pair = restarted(&platform, ALONE, moved, |_| Vec::new());
     platform.run(async {
         let (_, other) = own_pools(&pair.a.node.directory());
+        let ended = Duration::from_millis(longest().0 - HELD.0);
+        platform.sleep_until(platform.moment() + ended).await;
         witness::begin(&platform, &pair.a.node, &pair.a.peers).await;
-        assert_eq!(left(&pair.a, 0, other), Some(longest().0 - HELD.0));
+        assert_eq!(left(&pair.a, 0, other), None);
     });
 }
 
@@ -67,7 +101,7 @@ fn numbers_from_a_held_bucket_that_were_in_no_pool_are_held_too() {
         let (held, other) = own_pools(list);
         passed(list, held, other)[..1].to_vec()
     };
-    let pair = restarted(&platform, without, without);
+    let pair = restarted(&platform, CLUSTER, without, without);
     platform.run(async {
         let a = &pair.a;
         let plain = Pair::new(&platform).a.node.directory();

@@ -136,7 +136,8 @@ impl Pair {
         Self::of(platform, pools(), |_| Begun::default(), newer)
     }
 
-    fn of(
+    /// Like [`Self::with`]; the first node has the cluster file `of_a`.
+    pub fn of(
         platform: &Virtual,
         pools: Vec<RingPool>,
         begun: impl Fn(&Directory) -> Begun,
