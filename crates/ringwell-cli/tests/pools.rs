@@ -340,7 +340,8 @@ fn lists_are_tried_imported_and_exported() {
     let again = managed.says(&["import", &out, "--only-bad"]);
     assert_eq!(again, "good: 2, bad: 0; all lines were applied\n");
     // Two lines for one new pool create only one pool. Existing pools do not change.
-    let both = format!("{exported}4,KEY45678,,1800,8885550500,5,,,,,\n4,,,900,8885550600,5,,,,,\n");
+    let both =
+        format!("{exported}4,KEY45678,,1800,8885550500,5,,,,,,,\n4,,,900,8885550600,5,,,,,,,\n");
     fs::write(&list, both).unwrap();
     let new = managed.run(&["import", &list, "--create-only", "--apply", "good"]);
     let printed = stdout(&new);
@@ -397,7 +398,7 @@ fn an_export_contains_both_keys_and_another_server_accepts_both() {
     fs::write(&list, line("KEY-2-OF-2")).unwrap();
     one.says(&["import", &list]);
     let both = one.says(&["export"]);
-    assert!(both.contains("\n2,KEY45678,") && both.contains(",KEY-2-OF-2\n"), "{both}");
+    assert!(both.contains("\n2,KEY45678,") && both.contains(",KEY-2-OF-2,,\n"), "{both}");
     fs::write(&list, &both).unwrap();
     for result in ["created", "unchanged"] {
         let said = other.says(&["import", &list]);
@@ -411,6 +412,28 @@ fn an_export_contains_both_keys_and_another_server_accepts_both() {
     let first = other.run(&["import", &list]);
     let wanted = "ring_pool_key: differs from the pool's first key";
     assert!(stdout(&first).contains(wanted), "{first:?}");
+}
+
+#[test]
+fn an_export_contains_tracking_urls() {
+    let (one, other) = (Managed::start(), Managed::start());
+    let list = one.path("pools.csv");
+    let import = |urls: &str| {
+        let line = format!("2,KEY45678,1800,8885550300,10,{urls}\n");
+        let heading = "id,ring_pool_key,lifetime_seconds,first_number,numbers";
+        fs::write(&list, format!("{heading},tracking_url,destination_url\n{line}")).unwrap();
+        one.run(&["import", &list])
+    };
+    let wrong = import("shop.example,https://shop.example/");
+    assert!(stdout(&wrong).contains("tracking_url: "), "{wrong:?}");
+    assert!(import("https://t.example/c?u=,https://shop.example/").status.success());
+    // Empty cells keep the URLs.
+    assert!(import(",").status.success());
+    let exported = one.says(&["export"]);
+    assert!(exported.contains(",https://t.example/c?u=,https://shop.example/\n"), "{exported}");
+    fs::write(&list, &exported).unwrap();
+    other.says(&["import", &list]);
+    assert_eq!(other.says(&["export"]), exported);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use csv::{Reader, StringRecord};
 use ringwell_core::{NumberRange, PoolId};
-use ringwell_directory::{Fault, RingPool};
+use ringwell_directory::{Fault, RingPool, Tracking};
 
 use super::pools::{Found, GivenFields, PoolLines, describe, parse_key};
 use super::section::Source;
@@ -17,11 +17,13 @@ use super::toml_file::{read_bytes, reason};
 use super::values::{ValueError, parse_number, parse_range, parse_seconds};
 
 const REQUIRED: [&str; 4] = ["id", "ring_pool_key", "lifetime_seconds", "numbers"];
-const OPTIONAL: [&str; 7] = [
+const OPTIONAL: [&str; 9] = [
     "next_ring_pool_key",
     "overflow_number",
     "first_number",
     "name",
+    "tracking_url",
+    "destination_url",
     // Columns in the output of `ringwell pools export`. They are ignored when pools are read.
     "network",
     "advertiser",
@@ -123,8 +125,8 @@ fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
     let next_key = line.read_if_any("next_ring_pool_key", parse_key);
     let overflow = line.read_if_any("overflow_number", parse_number);
     let name = line.get("name").filter(|name| !name.is_empty()).map(str::to_owned);
-    let mut given =
-        GivenFields { id, name, key, next_key, lifetime, numbers, overflow, tracking: None };
+    let tracking = tracking(line);
+    let mut given = GivenFields { id, name, key, next_key, lifetime, numbers, overflow, tracking };
     let is_of_file = found.places.last().is_some_and(|place| place.file == *file);
     if is_of_file && let Some(before) = line_before(&given, found) {
         join(&mut given, &before, line);
@@ -180,6 +182,25 @@ fn join(given: &mut GivenFields, before: &RingPool, line: &Line<'_>) {
     same(fields.next_key.is_none() || given.next_key == fields.next_key, "next_ring_pool_key");
     given.name = given.name.take().or_else(|| fields.name.clone());
     same(fields.name.is_none() || given.name == fields.name, "name");
+    given.tracking = given.tracking.take().or_else(|| fields.tracking.clone());
+    same(fields.tracking.is_none() || given.tracking == fields.tracking, "tracking_url");
+}
+
+fn tracking(line: &Line<'_>) -> Option<Arc<Tracking>> {
+    let url = |column| line.get(column).filter(|url| !url.is_empty()).map(str::to_owned);
+    let alone = |column, other| {
+        let error = ValueError::new(format!("has no effect without {other}"));
+        line.fault(column, error.hint("write both, or neither"));
+        None
+    };
+    match (url("tracking_url"), url("destination_url")) {
+        (Some(base_url), Some(destination_url)) => {
+            Some(Arc::new(Tracking { base_url, destination_url }))
+        }
+        (Some(_), None) => alone("tracking_url", "destination_url"),
+        (None, Some(_)) => alone("destination_url", "tracking_url"),
+        (None, None) => None,
+    }
 }
 
 /// Reads the numbers: ranges separated by semicolons or, if there is a column for the first number,

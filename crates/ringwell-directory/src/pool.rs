@@ -40,6 +40,18 @@ pub struct Tracking {
     pub destination_url: String,
 }
 
+impl Tracking {
+    /// Whether `text` can be one of the URLs.
+    #[must_use]
+    pub fn is_url(text: &str) -> bool {
+        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        let plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'<' | b'>' | b'\\');
+        text.len() <= RingPool::URL_BYTES_MAX
+            && text.bytes().all(plain)
+            && rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+    }
+}
+
 /// A ring pool that satisfies every rule of [`PoolFields`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingPool(PoolFields);
@@ -148,10 +160,10 @@ impl RingPool {
             faults.push(PoolFault::OverflowInRotation(overflow));
         }
         if let Some(tracking) = &fields.tracking {
-            if !is_url(&tracking.base_url) {
+            if !Tracking::is_url(&tracking.base_url) {
                 faults.push(PoolFault::BaseUrl);
             }
-            if !is_url(&tracking.destination_url) {
+            if !Tracking::is_url(&tracking.destination_url) {
                 faults.push(PoolFault::DestinationUrl);
             }
         }
@@ -242,14 +254,6 @@ fn number_twice(ranges: &[NumberRange]) -> Option<PromoNumber> {
     sorted.sort_unstable_by_key(|range| range.first());
     let mut pairs = sorted.windows(2);
     pairs.find(|pair| pair[0].last() >= pair[1].first()).map(|pair| pair[1].first())
-}
-
-fn is_url(text: &str) -> bool {
-    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    let plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'<' | b'>' | b'\\');
-    text.len() <= RingPool::URL_BYTES_MAX
-        && text.bytes().all(plain)
-        && rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use csv::DeserializeErrorKind;
 use ringwell_config::{Inventory, Lines, guarded, unguarded};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{KeyError, PoolFault, RingPool, RingPoolKey};
+use ringwell_directory::{KeyError, PoolFault, RingPool, RingPoolKey, Tracking};
 use ringwell_store::{Change, NumberState, Pace, PoolSettings, Refusal, Role, Scope, StoreError};
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +77,10 @@ struct Line {
     /// The key that will replace the pool's key. Empty unless the pool has two keys.
     #[serde(default)]
     next_ring_pool_key: String,
+    #[serde(default)]
+    tracking_url: String,
+    #[serde(default)]
+    destination_url: String,
 }
 
 /// The result of applying a list.
@@ -277,6 +281,8 @@ impl Line {
             network: plain(self.network),
             advertiser: plain(self.advertiser),
             campaign: plain(self.campaign),
+            tracking_url: plain(self.tracking_url),
+            destination_url: plain(self.destination_url),
             ..self
         }
     }
@@ -334,7 +340,14 @@ impl Line {
         if let Some(overflow) = overflow.filter(|number| range.contains(*number)) {
             return Err(StoreError::from(PoolFault::OverflowInRotation(overflow)).into());
         }
-        Ok(Parsed { lifetime, range, overflow, key, next_key })
+        let urls = [
+            (&self.tracking_url, PoolFault::BaseUrl),
+            (&self.destination_url, PoolFault::DestinationUrl),
+        ];
+        match urls.into_iter().find(|(url, _)| !url.is_empty() && !Tracking::is_url(url)) {
+            Some((_, fault)) => Err(StoreError::from(fault).into()),
+            None => Ok(Parsed { lifetime, range, overflow, key, next_key }),
+        }
     }
 }
 
@@ -374,8 +387,13 @@ impl List<'_> {
         if let Some(before) = before {
             let mut settings = before.settings.clone();
             settings.lifetime = lifetime;
-            if !line.name.is_empty() {
-                settings.name = line.name;
+            let given = [
+                (line.name, &mut settings.name),
+                (line.tracking_url, &mut settings.tracking_url),
+                (line.destination_url, &mut settings.destination_url),
+            ];
+            for (cell, setting) in given.into_iter().filter(|(cell, _)| !cell.is_empty()) {
+                *setting = cell;
             }
             change.update_pool(id, settings).await?;
             if let Some(key) = key.filter(|key| *key != before.key) {
@@ -418,8 +436,8 @@ fn new_pool(line: Line, scope: Scope, lifetime: Millis, allow_overflow: bool) ->
         fill_immediately: true,
         allow_overflow,
         destination: None,
-        tracking_url: String::new(),
-        destination_url: String::new(),
+        tracking_url: line.tracking_url,
+        destination_url: line.destination_url,
         kept: serde_json::Map::new(),
     }
 }
@@ -468,6 +486,8 @@ fn line_of(pool: &ringwell_store::Pool, range: NumberRange) -> Line {
         next_ring_pool_key: pool
             .next_key
             .map_or_else(String::new, |key| guarded(key.reveal().to_owned())),
+        tracking_url: guarded(settings.tracking_url.clone()),
+        destination_url: guarded(settings.destination_url.clone()),
     }
 }
 

@@ -48,16 +48,18 @@ fn the_list_written_by_the_demo_is_read_back() {
 #[test]
 fn a_list_exported_from_a_database_is_read_with_all_ranges_of_a_pool() {
     let csv = "\
-id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers,name,network,advertiser,campaign
-1,key-of-pool-1,,8885550199,1800,8885550100,50,Spring,local,,local
-1,key-of-pool-1,,8885550199,1800,8885550160,10,Spring,local,,local
-2,key-of-pool-2,,,0.5,8885550170,1,,local,,local
+id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers,name,network,advertiser,campaign,tracking_url,destination_url
+1,key-of-pool-1,,8885550199,1800,8885550100,50,Spring,local,,local,https://t.example/,https://shop.example/
+1,key-of-pool-1,,8885550199,1800,8885550160,10,Spring,local,,local,https://t.example/,https://shop.example/
+2,key-of-pool-2,,,0.5,8885550170,1,,local,,local,,
 ";
     let toml = "data = \"/data\"\nring_pools = \"pools.csv\"";
     let (_, directory) = load_files(toml, csv, &[], Overrides::default()).unwrap();
     let pool = |id| directory.pool(PoolId(id)).unwrap();
     assert_eq!((pool(1).number_count(), pool(2).number_count()), (60, 1));
     assert_eq!(pool(1).name(), Some("Spring"));
+    assert_eq!(pool(1).tracking().unwrap().destination_url, "https://shop.example/");
+    assert!(pool(2).tracking().is_none());
 }
 
 /// Earlier versions kept only the last line of a pool, and could lose its only overflow number.
@@ -138,12 +140,13 @@ fn a_csv_file_has_the_required_columns_and_no_others() {
         "\
 pools.csv:1: lifetime_seconds: the column is missing
 pools.csv:1: id: the column occurs twice
-pools.csv:1: lifetime: the column is unknown; the columns are id, ring_pool_key, lifetime_seconds, numbers, next_ring_pool_key, overflow_number, first_number, name, network, advertiser, campaign
+pools.csv:1: lifetime: the column is unknown; the columns are id, ring_pool_key, lifetime_seconds, numbers, next_ring_pool_key, overflow_number, first_number, name, tracking_url, destination_url, network, advertiser, campaign
 ",
     );
     let none = "the column is unknown; the columns are id, ring_pool_key, lifetime_seconds, \
         numbers, \
-        next_ring_pool_key, overflow_number, first_number, name, network, advertiser, campaign\n";
+        next_ring_pool_key, overflow_number, first_number, name, tracking_url, destination_url, \
+        network, advertiser, campaign\n";
     // The first line describes a pool, whose key must not be in the log.
     let columns = ["1", "2", "3", "4"].map(|nth| format!("pools.csv:1: column {nth}: {none}"));
     let missing = ["id", "ring_pool_key", "lifetime_seconds", "numbers"]
