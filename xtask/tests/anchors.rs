@@ -28,18 +28,24 @@ fn slug(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
-/// The ids of a page's headings and of its `<a id="…">`, with the faults: ids that occur twice.
+/// The ids of a page's headings and of its `<a id="…">`, and the faults: written ids that occur
+/// twice. If headings are equal, the second one's id ends in `-1`.
 fn ids(text: &str) -> (BTreeSet<String>, Vec<String>) {
-    let (mut ids, mut twice) = (BTreeSet::new(), Vec::new());
+    let (mut ids, mut written, mut twice) = (BTreeSet::new(), Vec::new(), Vec::new());
     for (at, line) in prose(text) {
         let heading = line.trim_start_matches('#');
-        let is_heading = heading.len() < line.len() && heading.starts_with(' ');
-        let heading = is_heading.then(|| slug(heading.trim()));
-        let explicit = line.split("<a id=\"").skip(1).filter_map(|rest| rest.split('"').next());
-        for id in heading.into_iter().chain(explicit.map(str::to_owned)) {
+        if heading.len() < line.len() && heading.starts_with(' ') {
+            let id = slug(heading.trim());
             if !ids.insert(id.clone()) {
-                twice.push(format!("{at}: #{id} occurs twice"));
+                ids.insert(format!("{id}-1"));
             }
+        }
+        let of_line = line.split("<a id=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        written.extend(of_line.map(|id| (at, id.to_owned())));
+    }
+    for (at, id) in written {
+        if !ids.insert(id.clone()) {
+            twice.push(format!("{at}: #{id} occurs twice"));
         }
     }
     (ids, twice)
@@ -118,9 +124,10 @@ fn ids_and_steps_are_found() {
     let page = "# One page\n```sh\n# no heading\n```\n1. <a id=\"first\"></a>Do it.\n## First\n";
     let (ids, twice) = ids(page);
     assert!(ids.contains("one-page") && ids.contains("first") && ids.len() == 2, "{ids:?}");
-    assert_eq!(twice, ["6: #first occurs twice"]);
+    assert_eq!(twice, ["5: #first occurs twice"]);
     let steps = ["[a](b.md), step 3", "([a](b.md), steps 1 and 2)", "[a](b.md) (step 3)"];
-    let is_one = |line: &str| links(line).into_iter().any(|(_, target, rest)| is_step(target, rest));
+    let is_one =
+        |line: &str| links(line).into_iter().any(|(_, target, rest)| is_step(target, rest));
     assert!(steps.into_iter().all(is_one));
     assert!(!is_one("[a](b.md#c), step 3") && !is_one("[a](b.md): steps"));
 }
