@@ -65,7 +65,8 @@ fn links(text: &str) -> Vec<(usize, &str, &str)> {
 /// Whether a link without an id is followed by the number of a step, as in `[page](page.md), step 3`.
 fn is_step(target: &str, rest: &str) -> bool {
     let rest = rest.trim_start_matches([')', '(', ',', ' ']);
-    target.ends_with(".md") && ["step ", "steps "].iter().any(|word| rest.starts_with(word))
+    let is_page = Path::new(target).extension().is_some_and(|kind| kind == "md");
+    is_page && ["step ", "steps "].iter().any(|word| rest.starts_with(word))
 }
 
 /// `path` without `..`.
