@@ -19,6 +19,9 @@ use crate::steps::Steps;
 /// The path of the browser on Debian.
 const CHROMIUM: &str = "/usr/bin/chromium";
 
+/// Checks workflows, with their expressions, actions and inputs.
+const ACTIONLINT: &str = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.10";
+
 /// A file system in memory. It is used only if this many bytes are free in it.
 const MEMORY: &str = "/dev/shm";
 const MEMORY_BYTES_MIN: u64 = 8 << 30;
@@ -103,6 +106,16 @@ fn lints(steps: &Steps) {
         steps.step("licences", cargo().args(words));
     } else {
         steps.skip("licences", "cargo-deny is not installed; a test of the rules has checked them");
+    }
+    workflows(steps);
+}
+
+/// Checks the workflows of the public CI, which cannot run here.
+fn workflows(steps: &Steps) {
+    if is_installed("go") {
+        steps.step("workflows", yielding(OsStr::new("go")).args(["run", ACTIONLINT]));
+    } else {
+        steps.skip("workflows", "go is not installed");
     }
 }
 

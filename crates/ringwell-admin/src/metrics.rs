@@ -352,7 +352,7 @@ impl Collector for Scrape {
         self.gauge(encoder, "numbers", "Numbers in rotation", |s| s.numbers as u64)?;
         let help = "Remembered rows of batches with an Idempotency-Key";
         self.gauge(encoder, "remembered_rows", help, |s| s.answers as u64)?;
-        let help = "Writes to the journal, each of one or more records";
+        let help = "Journal writes; each contains one or more records";
         self.counter(encoder, "journal_groups", help, |s| s.journal.groups)?;
         let help = "Bytes written to the journal";
         self.counter(encoder, "journal_bytes", help, |s| s.journal.bytes)?;
