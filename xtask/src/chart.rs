@@ -1,5 +1,5 @@
-//! The table and chart of docs/figures.md, drawn from the newest results of `cargo xtask bench
-//! peers --save`.
+//! The table and chart in docs/figures.md, drawn from the newest results of
+//! `cargo xtask bench peers --save`.
 //!
 //! No figure is typed by hand: a test compares the table and the chart with the results. Results of
 //! smoke runs are ignored.

@@ -1,9 +1,9 @@
-//! Counts instructions and allocations on the path of a batch, and compares them with the last
-//! accepted counts.
+//! Counts instructions and allocations on a batch's path, and compares them with the last accepted
+//! counts.
 //!
 //! Owns `bench/counts.json`. Counts do not depend on the machine's load, so they show a change of
 //! 3 %, which measured times would not show. They depend on the profile, the compiler and the
-//! processor's features: each profile has separate counts, and the file records the conditions.
+//! processor's features, so each profile has separate counts, and the file records the conditions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -212,7 +212,7 @@ fn count(profile: &str, with_styles: bool) -> anyhow::Result<BTreeMap<String, f6
     Ok(figures)
 }
 
-/// Counts the instructions per row on the path of a batch, and the memory of a batch.
+/// Counts the instructions per row on a batch's path, and the memory that a batch needs.
 fn path_of(node: &Path, batches: [u32; 2], style: &str, rows: u32) -> anyhow::Result<(f64, Value)> {
     let mut memory = Value::Null;
     let figure = a_row(batches, rows, |batches| {

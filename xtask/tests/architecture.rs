@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// File names in backticks that are not files of the repository, because a running server writes
-/// them.
+/// File names in backticks that are not files in the repository, because a running server writes
+/// these files.
 const WRITTEN_BY_SERVERS: [&str; 1] = ["cluster-map.json"];
 
 /// File name extensions.

@@ -1,10 +1,10 @@
-//! Tests that the source files of a crate form no circles of imports: values are at the bottom, and
-//! the files that use them above.
+//! Tests that a crate's source files have no circular imports: files with values are at the bottom,
+//! and the files that use them are above.
 //!
 //! A file depends on the modules that its `crate::` and `super::` paths lead to, after re-exports
 //! are resolved.
 
-#![expect(clippy::unwrap_used, reason = "a test program reports by a panic")]
+#![expect(clippy::unwrap_used, reason = "a test program reports failures by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// For each place that may break a rule for now, the rule and the file. Remove exceptions that are
-/// no longer needed.
+/// The places that may break a rule for now: the rule and the file. Remove exceptions that are no
+/// longer needed.
 const EXCEPTIONS: [(&str, &str); 0] = [];
 
 /// Longest source file.
@@ -292,7 +292,8 @@ fn the_list_of_exceptions_only_shrinks() {
     }
 }
 
-/// Fails if a file breaks `rule` or an exception is no longer needed, and lists all of these.
+/// Fails if a file breaks `rule` or an exception is no longer needed, and lists all such files and
+/// exceptions.
 fn check(
     rule: &str,
     files: impl IntoIterator<Item = PathBuf>,
@@ -328,8 +329,8 @@ fn files() -> BTreeSet<PathBuf> {
     names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect()
 }
 
-/// Whether a package manager wrote the file. Those of Go contain hosts, because Go names modules by
-/// host.
+/// Whether a package manager wrote the file. Go's lock files contain host names, because Go modules
+/// are named after hosts.
 fn is_lock_file(file: &Path) -> bool {
     let of_go = [Some("go.mod".as_ref()), Some("go.sum".as_ref())];
     of_go.contains(&file.file_name()) || file.extension() == Some("lock".as_ref())

@@ -11,7 +11,7 @@ use std::iter;
 use ringwell_core::PoolId;
 
 /// The count of buckets. With about a thousand buckets, all shards get nearly equal shares, and the
-/// table is small.
+/// table stays small.
 pub const BUCKETS: u16 = 1024;
 
 /// The maximum number of shards.

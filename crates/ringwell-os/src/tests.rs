@@ -71,7 +71,7 @@ fn open(settings: &Settings) -> Shard {
     Shard { journal, writer: Writer::new(tip), seen, verdict }
 }
 
-/// All clocks of the machine show the same time.
+/// All of the machine's clocks show the same time.
 const CLOCKS: Clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
 
 impl Shard {
@@ -126,7 +126,7 @@ impl Shard {
     }
 
     /// Copies the files to `to` as a killed process would have left them: nothing more is written,
-    /// and nothing is closed. They are copied because the threads of this process cannot be killed
+    /// and nothing is closed. A copy is needed because the threads of this process cannot be killed
     /// and continue to create spare segments.
     fn kill(self, settings: &Settings, to: &Path) -> Settings {
         let killed = Settings { data: to.to_owned(), ..settings.clone() };

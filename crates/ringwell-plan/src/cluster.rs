@@ -33,12 +33,12 @@ const BLOCK: f64 = 4_096.0;
 const FRAME_ROOM: f64 = 4_088.0;
 const FRAME_HEADER: f64 = 64.0;
 
-/// A cluster's traffic, and the machines of its nodes.
+/// A cluster's traffic, and its nodes' machines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
     /// Numbers handed out per second; above 0.
     pub numbers_per_second: f64,
-    /// Keep-alives per second, each in a request of its own.
+    /// Keep-alives per second, each in a separate request.
     pub keep_alives_per_second: f64,
     /// Rows per batch; at least 1.
     pub rows_per_batch: f64,
@@ -46,7 +46,7 @@ pub struct Traffic {
     pub parameter_bytes: f64,
     /// The lockout after an allocation.
     pub lifetime: Duration,
-    /// Numbers in all pools together; `None` for as many as `target` requires.
+    /// The count of numbers in all pools; `None` for as many as `target` requires.
     pub numbers: Option<f64>,
     /// Numbers in each pool.
     pub pool_numbers: u32,

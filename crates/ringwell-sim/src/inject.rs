@@ -359,7 +359,7 @@ impl World {
     }
 
     /// Returns two look-ups for each allocation: one for the time when it was made, and one for the
-    /// last time at which it was the number's newest allocation.
+    /// last time when it was the number's newest allocation.
     fn look_ups(&self) -> Vec<(Wanted, Moment)> {
         let mut look_ups = Vec::new();
         let model = self.shared.model.borrow();
@@ -529,7 +529,8 @@ impl World {
         Err(Violation { rule: "attribution", text, number, shard })
     }
 
-    /// Whether the node that has lost the allocation has recorded the period in which it lost some.
+    /// Whether the node that lost the allocation has recorded the period in which it lost
+    /// allocations.
     fn is_known_lost(&self, wanted: &Wanted) -> bool {
         let running = self.nodes[self.cluster.home(wanted.shard)].running.as_ref();
         let wall = Millis((ORIGIN_US + wanted.true_us) / 1000);

@@ -56,8 +56,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the numbers of a client that disconnected some time ago are free, at least on
-    /// the node that received its request.
+    /// Checks that a client's numbers are free some time after the client disconnected, at least on
+    /// the node that received the request.
     pub(crate) fn judge_unseen(&mut self, node: usize, life: u32, batch: u64) -> Judged {
         let Some(running) = self.nodes[node].running.as_ref() else { return Ok(()) };
         if self.nodes[node].life != life {

@@ -35,7 +35,7 @@ pub(crate) struct Running {
     pub(crate) node: Arc<Process>,
     pub(crate) life: Rc<Life>,
     pub(crate) threads: BTreeMap<u16, Thread>,
-    /// The batches that were sent to the process and have no answer yet.
+    /// The batches that were sent to the process but not yet answered.
     pub(crate) batches: BTreeSet<u64>,
     /// The number of shards that cannot serve yet.
     pub(crate) starting: usize,

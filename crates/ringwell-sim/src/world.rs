@@ -57,7 +57,7 @@ pub(crate) struct Node {
     /// The buckets that the node owned before, if its data is from before a move, or if a new map
     /// gives the node a bucket that another node still serves.
     pub(crate) before_moves: Option<BTreeSet<u16>>,
-    /// After a suspension, the time at which the newest list of pools reaches the machine.
+    /// The time at which the newest list of pools reaches the machine after a suspension.
     pub(crate) list_from: u64,
 }
 

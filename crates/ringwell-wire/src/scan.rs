@@ -25,7 +25,7 @@ const MEMBER_DEPTH: usize = 1;
 /// The result of reading a body, apart from the rows.
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
-    /// The text to which the rows refer: the body followed by the decoded strings. If nothing was
+    /// The text that the rows refer to: the body followed by the decoded strings. If nothing was
     /// decoded, this text is empty and the rows refer to the body itself.
     pub(crate) decoded: Vec<u8>,
     /// The offset before which queries need not be searched for `ring_pool_key` and

@@ -1,8 +1,8 @@
 //! Repeats experiments that the authors of comparable systems published with their figures. Prints
 //! one line for each experiment, with the published result and ours.
 //!
-//! The authors' machines were different, so do not compare the results directly: compare how far
-//! each result is from the limit that its experiment sets.
+//! The authors' machines were different, so do not compare the results directly. Compare how close
+//! each result is to the limit that its experiment sets.
 
 use std::process::Command;
 

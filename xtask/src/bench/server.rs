@@ -36,7 +36,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Builds the programs with one profile, so that both servers have the same optimisation.
+    /// Builds the programs with one profile, so that both servers are optimised in the same way.
     ///
     /// # Errors
     /// If the build fails.

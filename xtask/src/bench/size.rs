@@ -1,5 +1,5 @@
 //! Measures a server with ten million numbers in 100,000 pools: its memory, the additional cost of
-//! a request, and the time of restarts.
+//! a request, and the time that restarts take.
 
 use std::path::Path;
 use std::time::Duration;

@@ -62,7 +62,7 @@ id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,first_numbe
     assert!(pool(2).tracking().is_none());
 }
 
-/// Earlier versions kept only the last line of a pool, and could lose its only overflow number.
+/// Earlier versions kept only a pool's last line, and could lose the pool's only overflow number.
 #[test]
 fn lines_of_one_pool_complete_each_other_and_do_not_contradict() {
     let heading = "id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,\

@@ -1,4 +1,4 @@
-//! Tests of differing copies of the owners, and of merging entries from one copy into another.
+//! Tests copies of the owners that differ, and tests merging entries from one copy into another.
 
 use proptest::prelude::*;
 
@@ -75,7 +75,7 @@ fn data_from_before_a_move_give_way_to_the_newer_count_and_to_a_newer_map() {
     assert!(!stale.learn(&next, own) && stale.give_way(&next, own, own));
     assert_eq!(stale.lost_since(&owners(), own), [0]);
     assert!(!stale.give_way(&next, own, own), "nothing is left");
-    // By the newer version, the shard itself belongs to another node.
+    // In the newer version, the shard itself belongs to another node.
     let same = Owners { version: 4, ..owners() };
     let (mut stale, is_first) =
         (owners(), |bucket: &u16| owners().get(*bucket).unwrap().shard == 0);

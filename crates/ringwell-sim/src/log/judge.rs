@@ -70,7 +70,7 @@ pub(super) struct Begun {
     pub(super) take_overs: u64,
     /// The shard time of the newest record that an earlier process wrote.
     pub(super) last_at_ms: u64,
-    /// Whether the process knows the previous owner's shard time: from a heartbeat, or because that
+    /// Whether the process has the previous owner's shard time: from a heartbeat, or because that
     /// owner ran on this machine since the last boot.
     pub(super) knows_time: bool,
     pub(super) now_ms: u64,
@@ -98,8 +98,8 @@ pub(super) struct Judge {
     /// that was lost. If such a process never noticed the owner that followed it, it has no
     /// evidence of the loss.
     unaware: BTreeMap<(u64, u16), u64>,
-    /// Starts without a reliable time: the shard, the first group of the process, and how far shard
-    /// time has leapt.
+    /// The starts of processes without a reliable time: the shard, the first group of the process,
+    /// and how far shard time has leapt.
     leaps_us: Vec<(u16, u64, u64)>,
     /// For each shard, the number of take-overs until each start, by the true time of the start.
     take_overs: BTreeMap<u16, BTreeMap<u64, u64>>,
@@ -219,9 +219,9 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether the owner that granted `new` cannot know that another process handed the number out.
-    /// This is the case if the servers have lost everything that the other process wrote, including
-    /// its take-over message.
+    /// Whether the owner that granted `new` cannot detect that another process handed the number
+    /// out. This is the case if the servers have lost everything that the other process wrote,
+    /// including its take-over message.
     fn is_unaware(&self, new: &Grant, held: &SeenNumber) -> bool {
         let first_lost = self.unaware.get(&(new.process, new.shard));
         held.is_lost

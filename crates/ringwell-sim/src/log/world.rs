@@ -52,7 +52,7 @@ const RETRIED: [&str; 4] =
 /// another process appends new ones during the start.
 const RETRIED_AFTER_LOSS: [&str; 2] = ["does not follow", "has changed since"];
 
-/// The maximum delay of an answer beyond its deadline.
+/// The maximum time by which an answer may miss its deadline.
 const LATE_US: u64 = 5 * MS;
 
 /// An event in the run.

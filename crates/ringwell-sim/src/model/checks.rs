@@ -102,8 +102,8 @@ impl Model {
             } else {
                 (new, Self::promised_until(new), &held.grant)
             };
-            // If a wall clock was set ahead and the new time was trusted, lockouts end early. The
-            // same applies to lockouts that other shards of the machine adopted.
+            // If a wall clock was set ahead and the new time was trusted, lockouts end early,
+            // including those that other shards of the machine adopted.
             let clock = self.shards.get(&first.shard);
             let believed_ms = clock.map_or(0, |clock| clock.believed_ms - first.believed_ms);
             let excused_us = if is_older {

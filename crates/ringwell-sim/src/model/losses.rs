@@ -12,8 +12,8 @@ impl Model {
             return Ok(());
         }
         if loss != Loss::Nothing {
-            // The lost end of the journal may have contained the only copies of records from
-            // dropped history.
+            // The lost end of the journal may have contained the only remaining copies of records
+            // whose history was dropped.
             self.forget_holders(shard);
         }
         for holders in self.holders.values_mut() {

@@ -49,7 +49,7 @@ pub(crate) struct Grant {
     pub(crate) params: String,
     /// The time after which no caller waits for the number.
     pub(crate) deadline_us: u64,
-    /// The total undetected lead over true time that the shard's clock gained at restarts before
+    /// The total time that the shard's clock gained on true time, undetected, at restarts before
     /// the grant.
     pub(super) believed_ms: i64,
     /// The lifetime of the pool at the time of the grant.
@@ -65,7 +65,7 @@ pub(crate) struct Holding {
     /// The time before which no other visitor may get the number.
     pub(super) until_us: u64,
     /// The shard that now has the number's pool. The next two fields describe this shard's clock
-    /// since the grant: the total undetected lead over true time that it gained at restarts, and
+    /// since the grant: the total time that it gained on true time, undetected, at restarts, and
     /// the total of its leaps.
     pub(super) keeper: u16,
     pub(super) believed_us: u64,
@@ -77,7 +77,7 @@ pub(crate) struct Holding {
     /// Whether the number has been in another pool since the grant. The visitor is not recorded in
     /// that other pool.
     pub(super) was_lent: bool,
-    /// Whether the number has been out of its pool since the grant. The visitor may then have got
+    /// Whether the number has been out of its pool since the grant. If so, the visitor may have got
     /// another number.
     pub(super) was_away: bool,
     /// Whether the disk has lost the grant's record. Nothing is promised any more in this case.
@@ -89,7 +89,7 @@ pub(crate) struct Holding {
     pub(super) is_forgotten: bool,
     /// The time at which recovery reported the loss.
     pub(super) forgotten_us: u64,
-    /// Whether the grant is newer than the owner's data, which perhaps only other nodes can detect.
+    /// Whether the grant is newer than the owner's data. Perhaps only other nodes can detect this.
     pub(super) is_newer: bool,
 }
 
@@ -299,8 +299,8 @@ pub(crate) enum Loss {
     /// Damage was found at startup, or an operator has marked the data as a copy. All pools are
     /// held.
     Doubted,
-    /// The data is older than the answers that were sent, which perhaps only other nodes can
-    /// detect. If a node that can detect this answers the shard's queries, the pools are held.
+    /// The data is older than the answers that were sent. Perhaps only other nodes can detect this.
+    /// If a node that can detect this answers the shard's queries, the pools are held.
     Older,
     /// The disk has lost data that it had reported as stored, and nothing shows the loss.
     Lied,

@@ -1,8 +1,8 @@
 //! Proves that a server is correct before it is timed, so that no peer is fast because it is wrong.
 //!
 //! Sends a few batches, and judges the answers only by the times at which each batch was sent and
-//! answered. A number was handed out at some time between those two. An answer counts as a fault
-//! only if it would be wrong for every time in between.
+//! answered. The server handed out each number at some time between those two. An answer counts as
+//! a fault only if it would be wrong for every time between those two.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
