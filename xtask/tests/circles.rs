@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The path of a module from the root of its crate; the root itself has the empty path.
+/// The path of a module from its crate's root; the root itself has the empty path.
 type Module = Vec<String>;
 
 #[test]
@@ -80,7 +80,7 @@ impl Sources {
         module
     }
 
-    /// The module from which `module` re-exports `name`. At most `depth` re-exports are followed.
+    /// The module that `module` re-exports `name` from. At most `depth` re-exports are followed.
     fn re_export(&self, module: &Module, name: &str, depth: usize) -> Option<Module> {
         let text = self.0.get(module)?;
         for (at, _) in text.match_indices("use ") {

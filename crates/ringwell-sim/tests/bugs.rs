@@ -1,4 +1,4 @@
-//! Bugs that are planted on purpose. Each must be found within a limited number of seeds.
+//! Tests that the simulator finds each planted bug within a limited number of seeds.
 //!
 //! A run without findings proves something only if the simulator is known to find bugs. Only the
 //! builds that `planted_bugs.rs` makes contain the bugs.
@@ -135,7 +135,8 @@ const ASKED_FOR: [Kind; 15] = [
     Kind::CopiedJournal,
 ];
 
-/// Nodes lose their data, and calls come in for the numbers that they had handed out.
+/// Faults that make nodes lose their data, together with calls to the numbers that these nodes had
+/// handed out.
 const LOST_DISK: &[Kind] = &[Kind::LostDisk, Kind::Manage, Kind::Call];
 
 /// A bug, the kinds of faults that are frequent, and a list of promises. The bug must break one of

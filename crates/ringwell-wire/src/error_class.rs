@@ -54,7 +54,7 @@ pub enum InputFault {
     NotAnObject,
     /// `api_suffix` is missing or not a string.
     NoSuffix,
-    /// `api_suffix` is a string that contains half of a surrogate pair, which stands for no
+    /// `api_suffix` is a string that contains half of a surrogate pair, which does not represent a
     /// character.
     SuffixText,
     /// `api_suffix` is not `<pool>/allocate_number.json?…`.

@@ -146,7 +146,7 @@ fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
     let rows = rows.flat_map(|line| line["rows"].as_array().unwrap());
     let answered: Vec<_> =
         rows.map(|row| format!("a=b&rid={}", row["rid"].as_str().unwrap())).collect();
-    // An allocation without an answer may be lost: no client depends on it.
+    // An allocation without an answer may be lost, because no client depends on it.
     let promised = |line: &Value| answered.iter().any(|params| line["params"] == params.as_str());
     let found = match lie {
         Lie::Lost => chosen(lines, &|line| allocates(line) && promised(line)),

@@ -1,4 +1,4 @@
-//! Cluster files as users write them, and the reported faults.
+//! Tests which cluster files are accepted, and the faults reported for the others.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::tests::lines;
 
 const SECRET: &str = "a-secret-of-the-tests";
 
-/// Two nodes with two shards each. The first starts on line 3, the second on line 8.
+/// Two nodes with two shards each. The first node starts on line 3, the second on line 8.
 const GOOD: &str = r#"version = 3
 secret_file = "cluster.secret"
 [[node]]

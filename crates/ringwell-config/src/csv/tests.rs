@@ -1,4 +1,4 @@
-//! Ring pools in CSV as users write them, and the reported faults.
+//! Tests which CSV files with ring pools are accepted, and the faults reported for the others.
 
 use ringwell_core::{Millis, PoolId};
 
@@ -147,7 +147,7 @@ pools.csv:1: lifetime: the column is unknown; the columns are id, ring_pool_key,
         numbers, \
         next_ring_pool_key, overflow_number, first_number, name, tracking_url, destination_url, \
         network, advertiser, campaign\n";
-    // The first line describes a pool, whose key must not be in the log.
+    // Without a header, the first line describes a pool, and the fault must not show its key.
     let columns = ["1", "2", "3", "4"].map(|nth| format!("pools.csv:1: column {nth}: {none}"));
     let missing = ["id", "ring_pool_key", "lifetime_seconds", "numbers"]
         .map(|name| format!("pools.csv:1: {name}: the column is missing\n"));

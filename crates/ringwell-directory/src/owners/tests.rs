@@ -14,8 +14,8 @@ fn owners() -> Owners {
 
 proptest! {
     /// Each shard represents a node and has its own copy of the owners. Only the present owner
-    /// gives a bucket away, and the next owner takes it in the same step. Copies are exchanged in
-    /// any order.
+    /// gives a bucket away, and the next owner receives it in the same step. Copies are exchanged
+    /// in any order.
     #[test]
     fn no_bucket_ever_has_two_owners_that_know_it(
         steps in proptest::collection::vec((0..8_u16, 0..SHARDS, 0..SHARDS, any::<bool>()), 1..200)

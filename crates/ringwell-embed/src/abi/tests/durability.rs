@@ -171,7 +171,8 @@ fn after_a_failed_write_that_a_cache_may_have_lost_all_pools_are_held() {
     let data = tempfile::tempdir().unwrap();
     let options = small(data.path(), 100);
     let engine = Opened::new(&options);
-    // The next segment cannot be created, because a directory with the segment's file name exists.
+    // Makes the creation of the next segment fail, because a directory with the segment's file name
+    // exists.
     let obstacle = data.path().join("journal/0/0000000000000002.rpj");
     fs::create_dir(&obstacle).unwrap();
     let body = batch(40).replace("\"1/", "\"2/").replace("autos", &"a".repeat(200));
