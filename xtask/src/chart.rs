@@ -27,7 +27,7 @@ const BAR: f64 = 400.0;
 const LINE: u32 = 26;
 const TOP: u32 = 48;
 
-/// One server of the comparison. Figures are medians over the rounds.
+/// One server in the comparison. Figures are medians over the rounds.
 struct Entry {
     name: String,
     /// The data that remains after a power cut.

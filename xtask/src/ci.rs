@@ -43,8 +43,8 @@ const REPEATABLE: [(&str, Run); 5] = [
 pub(crate) fn run() -> anyhow::Result<()> {
     let steps = Steps::default();
     steps.step("format", cargo().args(["fmt", "--all", "--check"]));
-    // Builds everything for the other steps at once. If a part were built alone, it would have
-    // different features, and many crates would be built twice.
+    // Builds everything for the other steps in a single build. If a part were built alone, it would
+    // have different features, and many crates would be built twice.
     steps.step("build", cargo().args(["build", "--all-targets"]).args(WORKSPACE));
     // The gem's tests run alone, because they must cover the code that handles time limits.
     gem(&steps);

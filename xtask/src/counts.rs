@@ -35,7 +35,7 @@ const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
 /// The environment variable for the batch style. [`STYLES`] are counted in addition to the compact
 /// style. Real clients use these styles; the last one adds a look-up after each batch.
 const STYLE_VARIABLE: &str = "RINGWELL_COUNTED_STYLE";
-/// The prefix in the names of the styles' figures.
+/// The prefix of the names of the styles' figures.
 const STYLE_FIGURE: &str = "path, ";
 /// The prefixes of figures that may be omitted.
 const OPTIONAL: [&str; 2] = [STYLE_FIGURE, "server, "];
@@ -158,7 +158,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 #[derive(Debug, PartialEq)]
 enum Compared {
     Alike,
-    /// The names of the figures that have risen, or that have never been accepted.
+    /// The names of the figures that have risen or have never been accepted.
     Risen(Vec<String>),
     /// The repository determines the compiler's version; after it changes, the counts must be
     /// accepted again.

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// duration have no allowance for a busy machine.
     #[arg(long)]
     kills: Option<u32>,
-    /// Leaves out the tests that take more than five seconds, as CI does.
+    /// Omits the tests that take more than five seconds, as CI does.
     #[arg(long)]
     short: bool,
     /// The program of another release, for the drill that upgrades from that release and to it.

@@ -62,7 +62,7 @@ pub(crate) struct Whole {
     pub(crate) states: BTreeMap<Owner, FinalState>,
 }
 
-/// A version of a pool, which applies from `t` until the next version.
+/// A pool version, in effect from `t` until the next version.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) t: i64,
@@ -284,7 +284,7 @@ impl Whole {
         })
     }
 
-    /// Versions of a pool that may have applied between two times.
+    /// The pool versions that may have been in effect between two times.
     pub(crate) fn versions(&self, pool: u64, from: i64, to: i64) -> impl Iterator<Item = &Version> {
         let all = self.pools.get(&pool).map_or(&[][..], Vec::as_slice);
         all.iter().enumerate().filter_map(move |(index, version)| {

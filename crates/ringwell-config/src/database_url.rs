@@ -129,7 +129,7 @@ pub(super) fn check(url: &str) -> Result<(), UrlFault> {
     query.split('&').filter(|pair| !pair.is_empty()).try_for_each(parameter)
 }
 
-/// Whether the driver accepts the first parameter, which shows that `query` really is a query.
+/// Whether the driver accepts the first parameter. If it does, `query` really is a query.
 fn starts_known(query: &str) -> bool {
     let first = query.split(['=', '&']).next().unwrap_or_default();
     KNOWN.contains(&first) || is_option(first)

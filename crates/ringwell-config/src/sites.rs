@@ -29,7 +29,7 @@ pub struct Site {
     /// The rule for remembering visitors (default: [`Consent::Off`]).
     pub consent: Consent,
     /// The secret for servers that replace the numbers before they deliver a page; without it, no
-    /// server may do so.
+    /// server may replace numbers.
     pub edge_key: Option<Secret>,
     /// The maximum count of new numbers that visitors from one address block (IPv4 /24 or IPv6 /56)
     /// may get in a minute (default: 60).

@@ -186,7 +186,7 @@ impl Owners {
         (0..).zip(both).filter(|(_, owner)| is_lost(*owner)).map(|(bucket, _)| bucket).collect()
     }
 
-    /// This node's buckets that, according to another node, have moved away and back since
+    /// This node's buckets that have, according to another node, moved away and back since
     /// `before`.
     #[must_use]
     pub fn returned_since(&self, before: &Self, is_own: impl Fn(u16) -> bool) -> Vec<u16> {

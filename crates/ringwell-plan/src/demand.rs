@@ -111,7 +111,7 @@ impl Demand {
     ///
     /// # Errors
     /// [`DemandError::Bots`] if no visitor would be left; [`DemandError::Load`] if the load becomes
-    /// too great.
+    /// too large.
     pub fn with_bots(self, share: f64) -> Result<Self, DemandError> {
         if !(0.0..1.0).contains(&share) {
             return Err(DemandError::Bots(share));

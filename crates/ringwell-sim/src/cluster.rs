@@ -110,7 +110,7 @@ impl Cluster {
         self.pools.iter().filter(|(id, _)| !late.contains(id)).map(pool).collect()
     }
 
-    /// Returns the directory of a node that starts, without the pools in `late`, which are added
+    /// Returns the directory of a starting node, without the pools in `late`, which are added
     /// later.
     pub(crate) fn directory(&self, late: &BTreeSet<u64>) -> Directory {
         let shards = u16::try_from(self.homes.len()).unwrap_or(u16::MAX);

@@ -34,7 +34,7 @@ pub(crate) enum Trouble {
     Io,
     /// The file does not exist.
     Missing,
-    /// The machine or the process has stopped, so calls have no effect any more.
+    /// The machine or the process has stopped, so calls no longer have any effect.
     Crashed,
 }
 

@@ -29,7 +29,7 @@ const STEP_ALLOWED_US: (u64, u64) = (500 * MS, 1_900 * MS);
 const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND);
 
 impl World {
-    /// Injects the faults of one second.
+    /// Injects one second of faults.
     pub(crate) fn inject(&mut self) {
         if self.faults.are_over {
             return;
@@ -419,7 +419,7 @@ impl World {
         }
     }
 
-    /// Looks up a number as the server does for a call: the node asks all shards.
+    /// Looks up a number as the server does for a call: the node queries all shards.
     fn ask_all(&self, asked: usize, which: usize, number: PromoNumber, at: Millis) -> Option<()> {
         let running = self.nodes[asked % self.nodes.len()].running.as_ref();
         let thread = running.filter(|running| running.is_serving)?.first()?;
@@ -546,8 +546,8 @@ impl World {
         { running }.any(|it| it.node.gaps() != Gaps::default())
     }
 
-    /// Whether another shard may have a newer allocation of the number than the shard that has the
-    /// number in rotation.
+    /// Whether another shard may have a newer allocation of the number than the shard whose
+    /// rotation contains the number.
     fn is_doubted(&self, wanted: &Wanted) -> bool {
         let Some(number) = PromoNumber::from_code(wanted.number) else { return false };
         let running = self.nodes.iter().filter_map(|node| node.running.as_ref());

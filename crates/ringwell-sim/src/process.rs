@@ -198,7 +198,7 @@ async fn keep_list(sim: Sim, process: Arc<Process>) {
     }
 }
 
-/// Prepares spare segments, as a separate thread of the journal does in a server.
+/// Prepares spare segments. In a server, a separate journal thread does this.
 async fn keep_spares(sim: Sim, journal: Rc<Stored>) {
     loop {
         if let Stored::Left(filed) = &*journal {

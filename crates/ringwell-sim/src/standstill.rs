@@ -51,7 +51,7 @@ impl World {
         if self.nodes.len() < 2 || until > self.clients.length_us {
             return;
         }
-        // If two nodes are suspended at once, neither can ask the other one about numbers that have
+        // If two nodes are suspended at once, neither can query the other about numbers that have
         // left and come back in the meantime.
         if self.nodes.iter().any(|other| other.paused_until > self.now()) {
             return;

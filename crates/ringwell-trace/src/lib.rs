@@ -50,8 +50,8 @@ pub enum Parent<'a> {
     Header(Option<&'a str>),
     /// An existing span of this or another node. If there is none, nothing is recorded.
     Span(Option<Context>),
-    /// A trace whose id is derived from an object that exists longer than a request, such as a
-    /// call. Either all spans of the trace are recorded, or none.
+    /// A trace whose id is derived from an object that outlives a request, such as a call. Either
+    /// all spans of the trace are recorded, or none.
     Trace(TraceId),
 }
 

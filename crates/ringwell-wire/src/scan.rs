@@ -22,7 +22,7 @@ use text::{after, blanks, plain};
 /// The nesting depth of the body's members, which are within one object.
 const MEMBER_DEPTH: usize = 1;
 
-/// The result of reading a body, apart from the rows.
+/// The result of reading a body, except for the rows.
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
     /// The text that the rows refer to: the body followed by the decoded strings. If nothing was

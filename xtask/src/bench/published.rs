@@ -108,7 +108,7 @@ fn at_rate(connections: u32, rate: u32, wanted: &str, load: &Load) -> Line {
     ]
 }
 
-/// The time that handing out all numbers would take at the rate of this run.
+/// The time that handing out all numbers would take at this run's rate.
 fn all_numbers(load: &Load) -> [Line; 2] {
     let numbers = load.rate() * f64::from(ROWS);
     let what = format!("as many requests of {ROWS} rows as it takes, connections: 64");

@@ -80,7 +80,7 @@ impl Programs {
         })
     }
 
-    /// Returns the path of an example of `bench/`, and builds it if necessary.
+    /// Returns the path of an example from `bench/`, and builds it if necessary.
     ///
     /// # Errors
     /// If the build fails.

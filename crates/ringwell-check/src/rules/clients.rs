@@ -76,8 +76,8 @@ fn lifetime(whole: &Whole, row: &Row<'_>) -> i64 {
 }
 
 /// C4: a number belongs to the requested pool and is not an overflow number; an overflow row gets
-/// the overflow number of the requested pool. Each attempt of a repeated row is judged by the
-/// pool's versions during that attempt.
+/// the overflow number of the requested pool. Each attempt of a repeated row is judged by the pool
+/// versions during that attempt.
 pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
     if whole.pools.is_empty() {
         return;

@@ -84,8 +84,7 @@ pub(super) struct Judge {
     granted: BTreeMap<(u64, u64, u16), Grant>,
     /// For each number, the allocations that visitors have seen, in the order of the answers.
     pub(super) held: BTreeMap<u64, Vec<SeenNumber>>,
-    /// The true time of the newest grant of each number, no matter whether its answer was ever
-    /// sent.
+    /// The true time of the newest grant of each number, whether or not its answer was ever sent.
     newest_us: BTreeMap<u64, u64>,
     /// The author that each process names in its messages, by process and shard.
     authors: BTreeMap<(u64, u16), Incarnation>,
@@ -179,7 +178,7 @@ impl Judge {
         }
     }
 
-    /// Checks that the log contains the record of an answer, written by the process that sends the
+    /// Checks that the log contains an answer's record, written by the process that sends the
     /// answer.
     fn check_stored(&self, servers: &Servers, grant: &Grant) -> Judged {
         let Some(author) = self.authors.get(&(grant.process, grant.shard)) else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! The world of a run: two or three machines, one of which should serve; the servers of the log;
-//! and the clients.
+//! The world of a run: two or three machines, of which one should serve, the log's servers, and the
+//! clients.
 //!
 //! It polls the tasks of processes one at a time. As in the real system, heartbeats are only hints:
 //! they may be late or lost, and a standby may start while another process serves.

@@ -230,7 +230,7 @@ impl Model {
         }
         for held in self.held.values().flatten() {
             let Grant { number, at_ms, lifetime_ms, .. } = held.grant;
-            // For numbers from another owner, the times are those of another clock.
+            // Numbers from another owner have times from another clock.
             let is_ours = held.grant.shard == recovery.shard && held.keeper == recovery.shard;
             if !is_ours || held.is_lost || held.is_forgotten || held.until_us <= recovery.now_us {
                 continue;
@@ -312,7 +312,7 @@ impl Model {
     }
 
     /// Checks that a number is sent before the deadline and that no other visitor has it when it is
-    /// sent, no matter when it was granted.
+    /// sent, regardless of when it was granted.
     pub(super) fn check_leaving(&self, grant: &Grant, row: &Row) -> Judged {
         let fault = |rule, text| Err(broken(rule, grant.shard, grant.number, text));
         let late_us = row.now_us.saturating_sub(row.deadline_us);

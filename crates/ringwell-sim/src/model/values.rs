@@ -25,7 +25,7 @@ pub(crate) struct PoolRule {
     pub(crate) numbers: Vec<u64>,
 }
 
-/// A number that an owner has given to a row, no matter whether the answer is ever sent.
+/// A number that an owner has given to a row, whether or not the answer is ever sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     /// The number of the batch, and the index of the row in it.
@@ -80,7 +80,7 @@ pub(crate) struct Holding {
     /// Whether the number has been out of its pool since the grant. If so, the visitor may have got
     /// another number.
     pub(super) was_away: bool,
-    /// Whether the disk has lost the grant's record. Nothing is promised any more in this case.
+    /// Whether the disk has lost the grant's record. If so, nothing is promised from then on.
     pub(super) is_lost: bool,
     /// Whether no node can detect that loss. In this case, a look-up may return another visitor.
     pub(super) is_unknown: bool,
@@ -242,8 +242,8 @@ impl Grant {
         }
     }
 
-    /// Returns the identity of the holder. A number may go again to the same visitor, or to the
-    /// same row of a repeated batch.
+    /// Returns the identity of the holder. The same visitor, or the same row of a repeated batch,
+    /// may get a number again.
     pub(super) fn holder(&self) -> (u8, u64, u16) {
         match (self.visitor, self.retry) {
             (Some(visitor), _) => (0, visitor, 0),

@@ -20,7 +20,7 @@ const ROUNDING: Duration = Duration::from_millis(2);
 /// The time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A pool of the proof. Its numbers are consecutive.
+/// A pool used for the proof. Its numbers are consecutive.
 pub(super) struct Pool {
     pub(super) id: u32,
     pub(super) key: &'static str,
@@ -29,7 +29,7 @@ pub(super) struct Pool {
     pub(super) overflow: u64,
 }
 
-/// The pools of the proof. The first is soon exhausted, the second is not.
+/// The pools used for the proof. The first is soon exhausted, the second is not.
 pub(super) const POOLS: [Pool; 2] = [
     Pool {
         id: 900_001,
