@@ -28,7 +28,7 @@ impl World {
         Ok(())
     }
 
-    /// Reports that a node begins to serve with data from before some moves of its buckets, or with
+    /// Reports a node that begins to serve with data from before some of its buckets moved, or with
     /// buckets that another node has served until now. The model then assigns to the node the pools
     /// that it owns according to this data.
     pub(crate) fn judge_all_pools(&mut self, node: usize) -> Judged {
