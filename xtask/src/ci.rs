@@ -167,7 +167,7 @@ fn pages(steps: &Steps, name: &str) {
 }
 
 /// The in-memory directory for files of tests that do not need a disk, if enough memory is free.
-/// Only the tests that need the disk then use it.
+/// The disk is then free for the tests that need it.
 pub(crate) fn memory() -> Option<&'static str> {
     let mut df = Command::new("df");
     df.args(["--output=avail", "--block-size=1", MEMORY]);

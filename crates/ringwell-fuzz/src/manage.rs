@@ -220,7 +220,7 @@ async fn ask_all(text: &[u8], store: &Store) -> Vec<(String, StatusCode)> {
     answers
 }
 
-/// The requests in the input that can be sent.
+/// The requests in the input, except those that cannot be sent.
 fn requests(text: &[u8]) -> Vec<Request<Body>> {
     let mut rest = text;
     let mut requests = Vec::new();

@@ -176,7 +176,7 @@ impl OsFile {
 /// Creates a directory and its ancestors durably, accessible only to their owner.
 ///
 /// An existing directory is made durable too, because the process that created it may have ended
-/// before it did this.
+/// before making it durable.
 ///
 /// # Errors
 /// [`FileError`]

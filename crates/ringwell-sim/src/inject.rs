@@ -567,7 +567,7 @@ impl World {
 }
 
 /// Whether the look-up found a visitor whose lockout had not ended at the time `at`. An operator
-/// may have ended the lockout earlier, and the record of that may be lost.
+/// may have ended the lockout earlier, and the record of this may be lost.
 fn is_locked(found: &Past, at: Moment) -> bool {
     let held = found.held.as_ref();
     matches!(at, Moment::Wall(at) if held.is_some_and(|held| at < held.locked_until))

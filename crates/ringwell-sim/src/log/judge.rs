@@ -94,7 +94,7 @@ pub(super) struct Judge {
     /// time.
     offsets_ms: BTreeMap<u16, (u64, i64)>,
     /// Processes that own a shard again because the servers lost messages, with the first group
-    /// that was lost. If such a process never noticed the owner that followed it, it has no
+    /// that was lost. If such a process never detected the owner that followed it, it has no
     /// evidence of the loss.
     unaware: BTreeMap<(u64, u16), u64>,
     /// The starts of processes without a reliable time: the shard, the first group of the process,
