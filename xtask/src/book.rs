@@ -100,7 +100,7 @@ fn rewrite(file: &Path, text: &str) -> String {
     out
 }
 
-/// Converts the link `target` on the page `file`, so that it leads to a page of the site or to the
+/// Converts the link `target` on the page `file`, so that it leads to a page on the site or to the
 /// repository on the web.
 fn link(file: &Path, target: &str) -> String {
     if target.contains(':') || target.starts_with('#') {
@@ -134,7 +134,7 @@ fn plain(path: &Path) -> PathBuf {
     out
 }
 
-/// Checks that every local link of the site leads to an existing file and element; returns the
+/// Checks that every local link on the site leads to an existing file and element; returns the
 /// count of links.
 fn check(html: &Path) -> anyhow::Result<usize> {
     let (mut links, mut dead) = (0, BTreeSet::new());

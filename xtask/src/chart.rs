@@ -1,5 +1,5 @@
-//! The table and chart of docs/figures.md, drawn from the newest results of `cargo xtask bench
-//! peers --save`.
+//! The table and chart in docs/figures.md, drawn from the newest results of
+//! `cargo xtask bench peers --save`.
 //!
 //! No figure is typed by hand: a test compares the table and the chart with the results. Results of
 //! smoke runs are ignored.
@@ -27,7 +27,7 @@ const BAR: f64 = 400.0;
 const LINE: u32 = 26;
 const TOP: u32 = 48;
 
-/// One server of the comparison. Figures are medians over the rounds.
+/// One server in the comparison. Figures are medians over the rounds.
 struct Entry {
     name: String,
     /// The data that remains after a power cut.

@@ -46,8 +46,8 @@ const REPEATABLE: [(&str, Run); 5] = [
 pub(crate) fn run() -> anyhow::Result<()> {
     let steps = Steps::default();
     steps.step("format", cargo().args(["fmt", "--all", "--check"]));
-    // Builds everything for the other steps at once. If a part were built alone, it would have
-    // different features, and much would be built twice.
+    // Builds everything for the other steps in a single build. If a part were built alone, it would
+    // have different features, and many crates would be built twice.
     steps.step("build", cargo().args(["build", "--all-targets"]).args(WORKSPACE));
     // The gem's tests run alone, because they must cover the code that handles time limits.
     gem(&steps);
@@ -94,7 +94,8 @@ fn golden_clients(steps: &Steps) {
     steps.step("golden clients", xtask().arg("clients"));
 }
 
-/// Runs the lints at a low priority, so that they only use processor time that the tests leave.
+/// Runs the lints at a low priority, so that they use only processor time that the tests do not
+/// need.
 fn lints(steps: &Steps) {
     let cargo = || yielding(cargo().get_program());
     let mut lints = cargo();
@@ -179,7 +180,7 @@ fn pages(steps: &Steps, name: &str) {
 }
 
 /// The in-memory directory for files of tests that do not need a disk, if enough memory is free.
-/// The disk is then left to the tests that need it.
+/// The disk is then free for the tests that need it.
 pub(crate) fn memory() -> Option<&'static str> {
     let mut df = Command::new("df");
     df.args(["--output=avail", "--block-size=1", MEMORY]);

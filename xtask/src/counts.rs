@@ -1,9 +1,9 @@
-//! Counts instructions and allocations on the path of a batch, and compares them with the last
-//! accepted counts.
+//! Counts instructions and allocations on a batch's path, and compares them with the last accepted
+//! counts.
 //!
 //! Owns `bench/counts.json`. Counts do not depend on the machine's load, so they show a change of
 //! 3 %, which measured times would not show. They depend on the profile, the compiler and the
-//! processor's features: each profile has separate counts, and the file records the conditions.
+//! processor's features, so each profile has separate counts, and the file records the conditions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
 /// The environment variable for the batch style. [`STYLES`] are counted in addition to the compact
 /// style. Real clients use these styles; the last one adds a look-up after each batch.
 const STYLE_VARIABLE: &str = "RINGWELL_COUNTED_STYLE";
-/// The prefix in the names of the styles' figures.
+/// The prefix of the names of the styles' figures.
 const STYLE_FIGURE: &str = "path, ";
 /// The prefixes of figures that may be omitted.
 const OPTIONAL: [&str; 2] = [STYLE_FIGURE, "server, "];
@@ -158,7 +158,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 #[derive(Debug, PartialEq)]
 enum Compared {
     Alike,
-    /// The names of the figures that have risen, or that have never been accepted.
+    /// The names of the figures that have risen or have never been accepted.
     Risen(Vec<String>),
     /// The repository determines the compiler's version; after it changes, the counts must be
     /// accepted again.
@@ -212,7 +212,7 @@ fn count(profile: &str, with_styles: bool) -> anyhow::Result<BTreeMap<String, f6
     Ok(figures)
 }
 
-/// Counts the instructions per row on the path of a batch, and the memory of a batch.
+/// Counts the instructions per row on a batch's path, and the memory that a batch needs.
 fn path_of(node: &Path, batches: [u32; 2], style: &str, rows: u32) -> anyhow::Result<(f64, Value)> {
     let mut memory = Value::Null;
     let figure = a_row(batches, rows, |batches| {

@@ -42,21 +42,22 @@ pub(crate) struct Args {
     /// The count of runs, one after the other.
     #[arg(long, default_value_t = 1)]
     rounds: u32,
-    /// The number of rounds of each kill within a run; the limits on their duration then have no
-    /// allowance for a busy machine.
+    /// The number of rounds of each kill within a run. With this option, the limits on their
+    /// duration have no allowance for a busy machine.
     #[arg(long)]
     kills: Option<u32>,
-    /// Leaves out the tests that take more than five seconds, as CI does.
+    /// Omits the tests that take more than five seconds, as CI does.
     #[arg(long)]
     short: bool,
-    /// The program of another release, for the drill that upgrades from and to it.
+    /// The program of another release, for the drill that upgrades from that release and to it.
     #[arg(long)]
     other_release: Option<PathBuf>,
-    /// The servers' program of another release, for the drill that upgrades to and from it.
+    /// Another release of the servers' program, for the drill that upgrades to that release and
+    /// from it.
     #[arg(long)]
     other_nats: Option<PathBuf>,
-    /// Instead measures the servers' cost compared with the disk; nothing else may run on the
-    /// machine.
+    /// Instead of testing, measures the servers' cost compared with the disk; nothing else may run
+    /// on the machine.
     #[arg(long)]
     bars: bool,
 }

@@ -66,7 +66,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the count of batches, and of the failed batches among them, from `JMeter`'s last line:
+/// Reads the count of batches, and of failed batches, from `JMeter`'s last line:
 /// `summary = 882 in 00:00:11 = 80.7/s Avg: 32 Min: 0 Max: 421 Err: 0 (0.00%)`.
 fn counts(summary: &str) -> Option<(u64, u64)> {
     let after = |word| summary.split_once(word)?.1.split_whitespace().next()?.parse().ok();

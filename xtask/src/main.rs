@@ -1,4 +1,4 @@
-//! Automation of the repository: `cargo xtask ci` is the whole of CI, `cargo xtask bench` runs the
+//! Automates work on the repository: `cargo xtask ci` runs all of CI, `cargo xtask bench` runs the
 //! benchmarks, and `cargo xtask soak` runs long tests under faults. The repository's own rules are
 //! tests: `tests/rules.rs`.
 

@@ -125,8 +125,8 @@ const PROVIDERS: [Provider; 7] = [
             ("Voice application, Call-initiated URL, POST", "initiate"),
             ("Voice application, Call status URL, POST", "disconnect"),
         ],
-        fallback: "Set the Call-initiated fallback URL to a page that returns BXML, which transfers \
-                   the call to your own number.",
+        fallback: "Set the Call-initiated fallback URL to a page with BXML that transfers the call to \
+                   your own number.",
         notes: &["Each request contains the password, so use HTTPS, and do not use this password \
              anywhere else."],
     },

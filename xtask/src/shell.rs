@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 /// The arguments that select the whole workspace, with journals on NATS. If a command selected
-/// fewer packages, their features would differ, and much would be built again.
+/// fewer packages, their features would differ, and many crates would be built again.
 pub(crate) const WORKSPACE: [&str; 4] =
     ["--workspace", "--features", "ringwell-cli/nats", "--locked"];
 
@@ -20,8 +20,8 @@ pub(crate) fn root() -> &'static Path {
 /// The command for the cargo that runs this program, as if called by hand.
 ///
 /// Cargo sets variables about its package for the programs that it runs. A build script that reads
-/// such variables (as that of ring does) would run again with the values of xtask. Everything that
-/// depends on it would then be built again, both now and when cargo is next called by hand.
+/// such variables (such as ring's) would run again with xtask's values. Everything that depends on
+/// that crate would then be built again, both now and when cargo is next called by hand.
 pub(crate) fn cargo() -> Command {
     as_by_hand(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }

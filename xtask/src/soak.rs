@@ -19,7 +19,7 @@ const REPORT: &str = "docs/reliability.md";
 /// The options of a soak.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The duration; the round in progress at its end is still finished.
+    /// The duration; a round in progress when it ends is still finished.
     #[arg(long)]
     minutes: u64,
     /// Only faults of this name; may be repeated.
@@ -115,7 +115,7 @@ fn round(fault: &Fault, seed: u64, line: &mut Line) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The sum of the counts that precede `word`, for example in
+/// The sum of the counts that precede `word`, for example `rows` in
 /// `20 crashes: 4100 rows, 3900 numbers …`. The dot that marks a passed test may precede a count.
 fn before(said: &str, word: &str) -> u64 {
     let last = |line: &str| Some(line.split_once(word)?.0.rsplit(' ').next()?.to_owned());

@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 
 use crate::shell::{self, root, target_dir};
 
-/// The count of lines that are printed from the end of a failed step's output.
+/// The count of lines printed from the end of a failed step's output.
 const LINES_SHOWN: usize = 120;
 
 /// The interval at which a line about a running step is printed.
@@ -63,7 +63,7 @@ impl Steps {
         let start = Instant::now();
         let log = log_of(name);
         println!("== {name}: {}", log.display());
-        // Some drills panic on purpose; without a backtrace, each prints only one line.
+        // Some drills panic on purpose; without a backtrace, each panic prints only one line.
         command.current_dir(root()).env("RUST_BACKTRACE", "0");
         let (outcome, shown) = match with_heartbeat(name, &log, || run_into(&log, command)) {
             Ok(()) => (Outcome::Passed, counts(&log)),

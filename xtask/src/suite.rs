@@ -23,12 +23,12 @@ const LONG: [&str; 8] =
 /// The program that builds production code with planted bugs. It is a separate step.
 const PLANTED: &str = "planted_bugs";
 
-/// The count of programs that run in addition to one per processor, because most programs spend
-/// much of their time waiting.
+/// The count of programs that run at the same time in addition to one per processor, because most
+/// programs spend much of their time waiting.
 const WAITING: usize = 1;
 
 /// Programs that run one after another, while all other programs run in parallel. Together, the
-/// programs in this list use the processor for only half a minute, and wait for three minutes.
+/// programs in this list use the processor for only half a minute, and spend three minutes waiting.
 const IDLE: [&str; 6] = ["pages", "directory", "sip", "growth", "dashboard", "application"];
 
 /// Programs that need a disk: they simulate a power cut, measure the disk, or wait until a page has

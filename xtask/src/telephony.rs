@@ -36,7 +36,8 @@ enum Step {
 
 const FREESWITCH: &str = "RINGWELL_FREESWITCH";
 
-/// Installs the libraries if they are missing, and runs the steps; all of them if none is given.
+/// Installs the libraries if they are missing, and runs the given steps, or all steps if none is
+/// given.
 ///
 /// # Errors
 /// If a step fails, for example because a valid signature is refused, or because a signature is

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// File names in backticks that are not files of the repository, because a running server writes
-/// them.
+/// File names in backticks that are not files in the repository, because a running server writes
+/// these files.
 const WRITTEN_BY_SERVERS: [&str; 1] = ["cluster-map.json"];
 
 /// File name extensions.
@@ -84,7 +84,7 @@ fn every_thread_is_in_the_table() {
         let text = fs::read_to_string(root().join(file)).unwrap_or_default();
         for part in text.split(".name(\"").skip(1) {
             let (name, rest) = part.split_once('"').unwrap();
-            // The builder of a thread takes an owned name.
+            // A thread builder takes an owned name.
             if rest.starts_with(".to_owned())") && !page.contains(&format!("`{name}`")) {
                 missing.push(format!("{name} ({file})"));
             }
@@ -117,7 +117,7 @@ impl Repository {
         Self { paths, words }
     }
 
-    /// Converts a path as it is written on the page to a path in the repository.
+    /// Converts a path from the page to a path in the repository.
     fn find(&self, named: &str) -> Option<String> {
         let (first, rest) = named.split_once('/').unwrap_or((named, ""));
         let of_crate = format!("crates/ringwell-{first}");

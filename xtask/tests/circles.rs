@@ -1,15 +1,15 @@
-//! Tests that the source files of a crate form no circles of imports: values are at the bottom, and
-//! the files that use them above.
+//! Tests that a crate's source files have no circular imports: files with values are at the bottom,
+//! and the files that use them are above.
 //!
 //! A file depends on the modules that its `crate::` and `super::` paths lead to, after re-exports
 //! are resolved.
 
-#![expect(clippy::unwrap_used, reason = "a test program reports by a panic")]
+#![expect(clippy::unwrap_used, reason = "a test program reports failures by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The path of a module from the root of its crate; the root itself has the empty path.
+/// The path of a module from its crate's root; the root itself has the empty path.
 type Module = Vec<String>;
 
 #[test]
@@ -80,7 +80,7 @@ impl Sources {
         module
     }
 
-    /// The module from which `module` re-exports `name`. At most `depth` re-exports are followed.
+    /// The module that `module` re-exports `name` from. At most `depth` re-exports are followed.
     fn re_export(&self, module: &Module, name: &str, depth: usize) -> Option<Module> {
         let text = self.0.get(module)?;
         for (at, _) in text.match_indices("use ") {

@@ -1,6 +1,7 @@
 //! Tests the markup of pages. Wrapping must not join table rows, list items, or a heading and its
 //! text, because a browser would then show one long line. A line of prose must not occur twice in a
-//! page, because that is a sign that a merge replaced a paragraph with a copy of another.
+//! page, because a repeated line is a sign that a merge replaced a paragraph with a copy of
+//! another.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 

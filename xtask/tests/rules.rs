@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// For each place that may break a rule for now, the rule and the file. Remove exceptions that are
-/// no longer needed.
+/// The places that may break a rule for now: the rule and the file. Remove exceptions that are no
+/// longer needed.
 const EXCEPTIONS: [(&str, &str); 0] = [];
 
 /// Longest source file.
 const SOURCE_LINES_MAX: usize = 600;
-/// The maximum length of a decision, which must fit on a page.
+/// The maximum length of a decision record in lines; a decision must fit on a page.
 const DECISION_LINES_MAX: usize = 70;
 
 #[test]
@@ -137,7 +137,7 @@ fn dependencies_come_from_the_registry_under_licences_that_deny_toml_allows() {
     let list = deny.split("\nallow = [").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
     let allowed: BTreeSet<&str> = list.split('"').skip(1).step_by(2).collect();
     assert!(allowed.contains("MIT"), "deny.toml's list was not read: {allowed:?}");
-    // A licence expression is a list of alternatives, each of which is a list of licences that
+    // A licence expression is a list of alternatives. Each alternative is a list of licences that
     // apply together. If the expression contains parentheses, all of its licences must be allowed.
     let is_allowed = |licence: &str| {
         let both = |text: &str| text.split(" AND ").all(|part| allowed.contains(part.trim()));
@@ -213,7 +213,7 @@ fn every_crate_uses_the_lints_of_the_workspace() {
 }
 
 /// A lint at the level `forbid` cannot be overridden. The crate with the C ABI therefore has its
-/// own list of lints: those of the workspace and some more, but with `unsafe_code` at the level
+/// own list of lints: the workspace lints and some more, but with `unsafe_code` at the level
 /// `deny`. One module of this crate allows unsafe code.
 #[test]
 fn unsafe_code_is_in_one_module_of_one_crate() {
@@ -292,7 +292,8 @@ fn the_list_of_exceptions_only_shrinks() {
     }
 }
 
-/// Fails if a file breaks `rule` or an exception is no longer needed, and lists all of these.
+/// Fails if a file breaks `rule` or an exception is no longer needed, and lists all such files and
+/// exceptions.
 fn check(
     rule: &str,
     files: impl IntoIterator<Item = PathBuf>,
@@ -328,8 +329,8 @@ fn files() -> BTreeSet<PathBuf> {
     names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect()
 }
 
-/// Whether a package manager wrote the file. Those of Go contain hosts, because Go names modules by
-/// host.
+/// Whether a package manager wrote the file. Go's lock files contain host names, because Go modules
+/// are named after hosts.
 fn is_lock_file(file: &Path) -> bool {
     let of_go = [Some("go.mod".as_ref()), Some("go.sum".as_ref())];
     of_go.contains(&file.file_name()) || file.extension() == Some("lock".as_ref())

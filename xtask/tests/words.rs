@@ -1,6 +1,6 @@
-//! Tests that pages and comments contain no words and forms that make a sentence read like a
-//! translation: they personify programs, replace a subject, or begin a doc comment with a clause
-//! instead of a noun or a verb.
+//! Tests that pages and comments avoid words and forms that make a sentence read like a
+//! translation. Such words and forms personify programs, replace a subject, or begin a doc comment
+//! with a clause instead of a noun or a verb.
 //!
 //! The lists are [`WORDS`] and [`CLAUSES`].
 

@@ -1,8 +1,8 @@
 //! The contents of a history, independent of the file format.
 //!
-//! Owns the facts, and what follows directly from them: the version of a pool that applied at a
-//! time, the relation between the monotonic clock and the wall clock, and the times of faults.
-//! Judges nothing.
+//! Owns the facts, and what follows directly from them: the pool version in effect at a given time,
+//! the relation between the monotonic clock and the wall clock, and the times of the faults. Judges
+//! nothing.
 //!
 //! There are two kinds of facts. Those in [`Whole`] (batches, frames, pools) stay in memory. Rows
 //! and records are in memory only for one [`Part`] of the numbers at a time.
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) const MS: i64 = 1_000_000;
 /// The largest tolerated difference between a client's clock and a server's clock, in milliseconds.
 pub(crate) const CLOCK_SLACK: i64 = 100;
-/// The time for which a fault still counts as the cause of overflow after the fault has ended.
+/// The time after the end of a fault during which overflow is still attributed to the fault.
 const RECOVERY: i64 = 10_000 * MS;
 
 /// The position of a line: the index of its file, and the line number, counted from 1.
@@ -51,8 +51,8 @@ pub(crate) struct Whole {
     pub(crate) retried: HashSet<Box<str>>,
     /// Pools whose overflow number was given to a row.
     pub(crate) overflowing: BTreeSet<u64>,
-    /// Every node and shard that has a journal or a state. Facts use the value, an index, to refer
-    /// to this owner.
+    /// Every node and shard that has a journal or a state. The value is the index by which facts
+    /// refer to the owner.
     pub(crate) owners: BTreeMap<Owner, u32>,
     pub(crate) journals: BTreeMap<Owner, Journal>,
     /// Periods in which pools were held: the pool (`None` for all pools), the start and the end, in
@@ -62,7 +62,7 @@ pub(crate) struct Whole {
     pub(crate) states: BTreeMap<Owner, FinalState>,
 }
 
-/// A version of a pool, which applies from `t` until the next version.
+/// A pool version, in effect from `t` until the next version.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) t: i64,
@@ -109,7 +109,7 @@ pub(crate) struct End {
 pub(crate) struct Journal {
     pub(crate) segments: Vec<Segment>,
     pub(crate) frames: Vec<Frame>,
-    /// The count of records in each frame, by the frame's number.
+    /// The count of records in each frame, by frame number.
     pub(crate) counts: HashMap<u64, u64>,
     pub(crate) records: u64,
     /// The time of the first record.
@@ -240,7 +240,7 @@ pub(crate) struct Lookup {
     pub(crate) found: Option<Box<str>>,
 }
 
-/// A number in the final state of a server.
+/// A number in a server's final state.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct HeldAtEnd {
     /// The index of the state's owner in [`Whole::owners`].
@@ -275,7 +275,7 @@ impl Whole {
         &self.batches[row.batch as usize]
     }
 
-    /// The rows among `rows` that were answered.
+    /// The answered rows among `rows`.
     pub(crate) fn answered<'a>(&'a self, rows: &'a [Asked]) -> impl Iterator<Item = Row<'a>> {
         rows.iter().filter_map(|asked| {
             let batch = self.batch(asked);
@@ -284,7 +284,7 @@ impl Whole {
         })
     }
 
-    /// Versions of a pool that may have applied between two times.
+    /// The pool versions that may have been in effect between two times.
     pub(crate) fn versions(&self, pool: u64, from: i64, to: i64) -> impl Iterator<Item = &Version> {
         let all = self.pools.get(&pool).map_or(&[][..], Vec::as_slice);
         all.iter().enumerate().filter_map(move |(index, version)| {
@@ -315,7 +315,7 @@ impl Whole {
         to >= first.t && over.is_none_or(|over| from <= over)
     }
 
-    /// Whether the row id `rid` belongs to a run of this history.
+    /// Whether the row id `rid` belongs to a run in this history.
     pub(crate) fn is_of_run(&self, rid: &str) -> bool {
         rid.split_once('-').is_some_and(|(run, _)| self.runs.contains_key(run))
     }
@@ -336,7 +336,7 @@ impl Batch {
 }
 
 impl Journal {
-    /// Whether the history contains the journal from its first frame on.
+    /// Whether the history contains the whole journal, starting with its first frame.
     pub(crate) fn is_whole(&self) -> bool {
         let first = self.segments.iter().map(|segment| segment.first_frame).min();
         first

@@ -1,4 +1,4 @@
-//! One line of a history, as it is in the file. Every member except `k` is optional.
+//! One line of a history, as stored in the file. Every member except `k` is optional.
 //!
 //! Owns the names of the JSON members. The module `read` defines which members each kind of line
 //! requires.
@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The members of all kinds of lines together. Unknown members are ignored.
+/// All members that any kind of line may have. Unknown members are ignored.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Line {
     pub(crate) k: String,

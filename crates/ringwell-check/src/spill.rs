@@ -76,7 +76,7 @@ impl Spill {
     }
 }
 
-/// The numbers of a pool are consecutive; the multiplication spreads them over the parts.
+/// A pool's numbers are consecutive; the multiplication spreads them over the parts.
 fn index(by: u64, parts: usize) -> usize {
     let spread = by.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     usize::try_from(spread).unwrap_or(0) % parts

@@ -1,4 +1,5 @@
-//! Histories with exactly one planted fault, and random histories from a tiny model of a server.
+//! Tests histories with exactly one planted fault, and random histories from a tiny model of a
+//! server.
 
 mod model;
 

@@ -72,7 +72,7 @@ pub struct CallAccount {
     pub name: String,
     /// The provider.
     pub provider: CallProvider,
-    /// The URL at which the provider reaches this server: scheme, host, and optionally port and
+    /// The URL that the provider uses to reach this server: scheme, host, and optionally port and
     /// path, without a trailing slash. Signatures cover it.
     pub public_url: String,
     /// The secrets that the provider uses to sign requests: one, or two during a rotation.
@@ -165,9 +165,9 @@ pub enum CallerIds {
 /// Outgoing webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookSettings {
-    /// Non-public networks to which webhooks may be sent (default: none).
+    /// Non-public networks that webhooks may be sent to (default: none).
     pub allow_networks: Vec<(IpAddr, u8)>,
-    /// Ports to which webhooks may be sent, in addition to 443, 80 and 8443 (default: none).
+    /// Ports that webhooks may be sent to, in addition to 443, 80 and 8443 (default: none).
     pub allow_ports: Vec<u16>,
     /// Whether webhooks may be sent over `http://`. Such webhooks may be sent only to networks in
     /// `allow_networks`.
@@ -479,8 +479,8 @@ fn parse_caller_ids(text: &str) -> Result<CallerIds, ValueError> {
     }
 }
 
-/// Reads the name of a time zone, such as `Europe/Berlin`. This machine must have data about the
-/// time zone.
+/// Reads the name of a time zone, such as `Europe/Berlin`. This machine must have data for the time
+/// zone.
 fn parse_time_zone(text: &str) -> Result<String, ValueError> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_+-/".contains(&b);
     if !(1..=60).contains(&text.len()) || !text.bytes().all(is_plain) {

@@ -112,9 +112,9 @@ pub struct Cluster {
 pub struct TlsFiles {
     /// The path of the authority's certificate. The authority signs the certificates of all nodes.
     pub(crate) authority: PathBuf,
-    /// The path of each node's certificate, in which `{node}` is replaced by the node's name.
+    /// The path of each node's certificate; `{node}` is replaced by the node's name.
     pub(crate) certificate: PathBuf,
-    /// The path of each node's key, in which `{node}` is also replaced.
+    /// The path of each node's key; `{node}` is also replaced here.
     pub(crate) key: PathBuf,
 }
 
@@ -215,14 +215,14 @@ impl Cluster {
         &self.secret.0
     }
 
-    /// Whether `presented` is the secret. The time taken depends only on the lengths of the two
-    /// texts.
+    /// Whether `presented` is the secret. The comparison time depends only on the lengths of the
+    /// two texts.
     #[must_use]
     pub fn secret_matches(&self, presented: &[u8]) -> bool {
         self.secret.0.ct_eq(presented).into()
     }
 
-    /// Warnings: faults that should be fixed, although the cluster can run with them.
+    /// Warnings: faults that should be fixed but do not keep the cluster from running.
     #[must_use]
     pub fn warnings(&self) -> &[Fault] {
         &self.warnings

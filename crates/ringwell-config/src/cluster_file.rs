@@ -152,7 +152,7 @@ fn parse_name(name: &str) -> Result<String, ValueError> {
     Err(ValueError::new(format!("must be 1 to {NAME_BYTES_MAX} letters, digits, -, _ and .")))
 }
 
-/// Reads an address to which other machines can connect. An address that is only suitable for
+/// Reads an address that other machines can connect to. An address that is only suitable for
 /// listening is refused.
 fn parse_address(address: &str) -> Result<Listen, ValueError> {
     let address: Listen = address.parse()?;

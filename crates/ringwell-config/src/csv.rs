@@ -284,7 +284,7 @@ pub fn unguarded(cell: &str) -> &str {
 }
 
 /// Finds the line number of each record in a CSV file, for the positions of faults. After a line
-/// that ends in `\r\n`, the CSV reader's own count is one too low, because the reader treats the
+/// that ends in `\r\n`, the CSV reader's own count is one too low, because the reader counts the
 /// `\n` as part of the next record.
 #[derive(Debug)]
 pub struct Lines<'a> {

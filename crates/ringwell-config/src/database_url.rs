@@ -106,8 +106,8 @@ pub(super) fn check(url: &str) -> Result<(), UrlFault> {
     // If a password contains `/` or `#`, the address seems to end there, and the `@` that should
     // end the password follows later.
     let is_cut_short = rest.contains('#') || path.contains('@');
-    // The same is true of a `?` in a password. However, an `@` after `?` is allowed if a known
-    // parameter comes first.
+    // The address also seems to end at a `?` in a password. However, an `@` after `?` is allowed if
+    // a known parameter comes first.
     let is_cut_at_query = !authority.contains('@') && query.contains('@') && !starts_known(query);
     let is_text = percent_decode_str(user_info).decode_utf8().is_ok()
         && percent_decode_str(path).decode_utf8().is_ok();
@@ -123,13 +123,13 @@ pub(super) fn check(url: &str) -> Result<(), UrlFault> {
     if is_list {
         return Err(UrlFault::new(
             "has several hosts",
-            "use one name or address, which moves to the other server at a fail-over",
+            "use one name or address that moves to the other server at a fail-over",
         ));
     }
     query.split('&').filter(|pair| !pair.is_empty()).try_for_each(parameter)
 }
 
-/// Whether the driver accepts the first parameter, which shows that `query` really is a query.
+/// Whether the driver accepts the first parameter. If it does, `query` really is a query.
 fn starts_known(query: &str) -> bool {
     let first = query.split(['=', '&']).next().unwrap_or_default();
     KNOWN.contains(&first) || is_option(first)

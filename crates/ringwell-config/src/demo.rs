@@ -32,7 +32,7 @@ const POOLS_MAX: u32 = 1_000_000;
 /// The reason why the requested demo pools are impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DemoError {
-    /// The count of pools is zero or too great.
+    /// The count of pools is zero or too large.
     #[error("a demo has 1 to 1,000,000 pools, not {0}")]
     Pools(u32),
     /// The pools need more numbers than ten digits allow.
@@ -50,8 +50,8 @@ pub enum DemoError {
         #[from]
         fault: PoolFault,
     },
-    /// A key is invalid. This never occurs, because the demo's keys are valid; it is an error so
-    /// that no assertion is needed.
+    /// A key is invalid. This never occurs, because the demo's keys are valid; returning an error
+    /// avoids an assertion.
     #[error(transparent)]
     Key(#[from] KeyError),
 }

@@ -56,7 +56,7 @@ pub(super) fn size<U: TryFrom<u64>>(
     }
 }
 
-/// Reads a length of time with its unit.
+/// Reads a duration with its unit.
 pub(super) fn duration(
     bounds: &Bounds<Duration>,
 ) -> impl Fn(&DeValue<'_>) -> Result<Duration, ValueError> {

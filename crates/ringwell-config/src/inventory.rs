@@ -1,7 +1,7 @@
 //! The section `[inventory]`: the rules for the numbers of pools in a database, and for the
 //! purchase of numbers.
 //!
-//! Owns the format of the CSV file of places: each line gives the place of one area code or zip
+//! Owns the format of the CSV file with places: each line gives the place of one area code or zip
 //! code. Source: docs/spec/directory.md, "Local numbers".
 
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ pub struct Inventory {
     pub places: Arc<Places>,
     /// The maximum `max_pool_size` of a pool (default: 100,000).
     pub pool_numbers_max: u32,
-    /// The maximum total count of numbers in all pools of one network, if the network has no
-    /// ceiling of its own (default: no limit).
+    /// The maximum total count of numbers in all pools of one network, unless the network has its
+    /// own ceiling (default: no limit).
     pub network_numbers_max: Option<u64>,
     /// The rule that decides which numbers are accepted (default: valid numbers).
     pub check_numbers: NumberCheck,

@@ -1,8 +1,8 @@
 //! The configuration of a server.
 //!
 //! Reads files but makes no other use of the operating system: environment variables and flags are
-//! passed in as arguments. Flags override `RINGWELL_*` variables, which override the file, which
-//! overrides the defaults. Also reads cluster files, and creates the demo's ring pools.
+//! passed in as arguments. Flags override `RINGWELL_*` variables, variables override the file, and
+//! the file overrides the defaults. Also reads cluster files, and creates the demo's ring pools.
 
 mod application;
 mod authorization;

@@ -35,7 +35,7 @@ impl<T: PartialOrd> Bounds<T> {
 
 impl Bounds<Duration> {
     /// Like [`Self::example`], but for a number `written` without a unit: the hint adds the
-    /// smallest unit that makes the number a valid value.
+    /// smallest unit that makes the value valid.
     pub(super) fn example_of(&self, written: &str) -> String {
         let digits = !written.is_empty() && written.bytes().all(|byte| byte.is_ascii_digit());
         let with_units = ["ms", "s", "m", "h"].map(|unit| format!("{written}{unit}"));
@@ -53,11 +53,11 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The longest deadline that can be configured for a batch. The engine depends on it.
+/// The longest deadline that can be configured for a batch. The engine depends on this limit.
 pub const DEADLINE_MAX: Duration = Duration::from_mins(1);
-/// The longest body that can be configured, in bytes. The engine depends on it.
+/// The longest body that can be configured, in bytes. The engine depends on this limit.
 pub const BODY_BYTES_MAX: u64 = 64 * MIB;
-/// The maximum number of rows that can be configured for a batch. The engine depends on it.
+/// The maximum number of rows that can be configured for a batch. The engine depends on this limit.
 pub const ROWS_MAX: u64 = 10_000;
 
 pub(super) const SHARDS: Bounds<u16> =

@@ -21,8 +21,8 @@ use super::values::Listen;
 use super::values::{ValueError, parse_path};
 use super::{csv, file, pools};
 
-/// The settings that name files which are read at startup. Some of these files are read again when
-/// they change.
+/// The settings that name files to read at startup. Some of these files are read again when they
+/// change.
 const READ_BEFORE: [&str; 4] =
     ["tls.certificate", "tls.key", "journal.credentials", "journal.authority"];
 

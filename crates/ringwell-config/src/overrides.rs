@@ -41,7 +41,7 @@ pub fn meant(name: &str) -> Option<&'static str> {
         return None;
     }
     let distance = |known: &&str| strsim::osa_distance(known, name);
-    // In four-letter names, two differences make another word.
+    // If two letters of a four-letter name differ, it is probably a different word.
     let slips_max = |known: &str| if known.len() > "RINGWELL_DATA".len() { 2 } else { 1 };
     all().min_by_key(distance).filter(|known| distance(known) <= slips_max(known))
 }

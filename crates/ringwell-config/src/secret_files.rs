@@ -42,8 +42,7 @@ fn is_secret((section, field): (&str, &str)) -> bool {
     }
 }
 
-/// The name of a secret file, for messages. If the name looks as if it were the secret itself, it
-/// is not shown.
+/// The name of a secret file, for messages. If the name looks like a secret, it is not shown.
 #[must_use]
 pub fn shown_file(path: &Path) -> String {
     let last = path.file_name().unwrap_or_default().to_string_lossy();

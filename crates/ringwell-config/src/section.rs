@@ -255,7 +255,7 @@ impl<'s, 'i> Section<'s, 'i> {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }
 
-    /// The name in the header of the table `field`, as in `[[site.swap]]`: without indices.
+    /// The name in the header of the table `field`, without indices, as in `[[site.swap]]`.
     fn header(&self, field: &str) -> String {
         let name = self.full_name(field);
         let parts = name.split('.').map(|part| part.split('[').next().unwrap_or_default());

@@ -29,7 +29,7 @@ pub struct Site {
     /// The rule for remembering visitors (default: [`Consent::Off`]).
     pub consent: Consent,
     /// The secret for servers that replace the numbers before they deliver a page; without it, no
-    /// server may do so.
+    /// server may replace numbers.
     pub edge_key: Option<Secret>,
     /// The maximum count of new numbers that visitors from one address block (IPv4 /24 or IPv6 /56)
     /// may get in a minute (default: 60).
@@ -41,7 +41,7 @@ pub struct Site {
 pub struct Swap {
     /// The number on the page in full form: `+`, country code and number.
     pub number: String,
-    /// The pool from which the visitor gets a number.
+    /// The pool that supplies the number.
     pub pool: PoolId,
 }
 
@@ -109,7 +109,7 @@ impl std::error::Error for SiteFault {}
 
 /// The default of [`Site::leases_per_minute`].
 const LEASES_PER_MINUTE: u32 = 60;
-/// The maximum number of entries in each of `origins`, `swaps` and `params` of a site.
+/// The maximum number of entries in each of a site's lists `origins`, `swaps` and `params`.
 const ENTRIES_MAX: usize = 100;
 
 impl SiteText {
@@ -174,8 +174,8 @@ impl Site {
     /// The interval at which a visible page sends keep-alives.
     pub const BEAT: Millis = Millis(60_000);
 
-    /// The pools whose lifetime is not longer than a page's keep-alive interval. A visitor's number
-    /// from such a pool may change while the page is open. `lifetime` returns a pool's lifetime.
+    /// The pools whose lifetime is at most a page's keep-alive interval. A visitor's number from
+    /// such a pool may change while the page is open. `lifetime` returns a pool's lifetime.
     pub fn short_lived(&self, lifetime: impl Fn(PoolId) -> Option<Millis>) -> Vec<PoolId> {
         let is_short = |pool: &PoolId| lifetime(*pool).is_some_and(|time| time <= Self::BEAT);
         self.swaps.iter().map(|swap| swap.pool).filter(is_short).collect()

@@ -1,4 +1,4 @@
-//! Configurations as users write them, and the reported faults.
+//! Tests which configurations are accepted, and the faults reported for the others.
 
 use std::fs;
 use std::path::Path;
@@ -85,8 +85,8 @@ fn the_sample_shows_every_setting_with_its_default() {
     assert_eq!((directory.pool_count(), directory.number_count()), (2, 71));
     let debug = format!("{config:?}");
     let fields = debug.split([' ', '{']).filter_map(|word| word.strip_suffix(':'));
-    // Some settings have other names in the file than in `Config`, some appear only in comments,
-    // and one name is not a setting.
+    // Skips settings that have another name in the file than in `Config` or appear there only in
+    // comments, and one name that is not a setting.
     let others =
         ["management", "host", "port", "sites", "site_listen", "replicated", "token_variable_wins"];
     for field in fields.filter(|field| !others.contains(field)) {
@@ -176,8 +176,8 @@ fn slips_in_the_names_of_variables_are_found() {
         assert_eq!(meant(name), Some("RINGWELL_NODE"), "{name}");
     }
     assert_eq!(meant("RINGWELL_CONFG"), Some("RINGWELL_CONFIG"));
-    // Variables that are valid, or that belong to other commands, to Kubernetes or to other
-    // programs.
+    // No correction is suggested for variables that are valid, or that belong to other commands, to
+    // Kubernetes or to other programs.
     let others = ["RINGWELL_SHARDS", "RINGWELL_NODE", "RINGWELL_TOKEN", "RINGWELL_PORT"];
     for other in others.into_iter().chain(["RINGWELL_SERVICE_HOST", "SHARDS", "RINGWELL_HOME"]) {
         assert_eq!(meant(other), None, "{other}");
@@ -443,6 +443,6 @@ fn a_swap_to_a_missing_pool_is_a_fault() {
         [[site.swap]]\nnumber = \"+18005550101\"\nring_pool = 99\n";
     let said = "ringwell.toml:17: site[0].swap[1].ring_pool: there is no ring pool 99\n";
     check(&format!("{GOOD}{site}"), said);
-    // A database may contain pools that are not in the configuration file.
+    // With a database, this is not a fault, because the database may contain the pool.
     check(&format!("{GOOD}{site}[directory]\ndatabase = \"sqlite:pools.sqlite\"\n"), "");
 }

@@ -1,7 +1,7 @@
 //! Buckets that a node received without the previous owner's lockouts.
 //!
-//! None of their pools may hand anything out until those lockouts are over. This includes pools
-//! that appear later, because the list of pools may reach the node long after the map. A time is
+//! None of their pools may hand out a number until those lockouts end. This includes pools that
+//! appear later, because the list of pools may reach the node long after the map. A time is
 //! therefore stored for each bucket, and a pool's lifetime is added once the pool is known. Times
 //! are shard times of the node. Source: docs/spec/cluster.md, "Which buckets are new".
 

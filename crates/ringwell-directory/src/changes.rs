@@ -96,7 +96,7 @@ fn pairs<'a>(old: &'a [Arc<RingPool>], new: &'a [Arc<RingPool>]) -> Vec<Pair<'a>
     }
 }
 
-/// Whether the two pools are equal in everything that a shard needs.
+/// Whether all properties that a shard needs are the same in both pools.
 fn is_same(old: &Arc<RingPool>, new: &Arc<RingPool>) -> bool {
     Arc::ptr_eq(old, new) || (old.numbers() == new.numbers() && old.lifetime() == new.lifetime())
 }

@@ -13,7 +13,7 @@ use crate::RingPool;
 /// A conflict between two pools: one of the rules is broken.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Clash {
-    /// The later of the two pools, as its index in the checked list.
+    /// The index of the later of the two pools in the checked list.
     pub pool: usize,
     /// The field that breaks the rule.
     pub field: &'static str,

@@ -1,8 +1,8 @@
 //! The directory: the ring pools, their keys, and the shards that own them.
 //!
 //! Owns an immutable snapshot that all shards read. A change creates the next state, which shares
-//! all unchanged buckets with the previous one. The costs of a change and of dropping the previous
-//! state therefore depend only on the size of the change. Independent of which numbers are free.
+//! all unchanged buckets with the previous one. The cost of a change, and of dropping the previous
+//! state, therefore depends only on the size of the change. Independent of which numbers are free.
 //! Numbers are stored as ranges, so memory grows with the count of pools and not with the count of
 //! numbers. Invariant: no two pools share an id or a number, and no overflow number is in rotation.
 //! Source: docs/decisions/026-the-directory-shares-its-buckets.md.

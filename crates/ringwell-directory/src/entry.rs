@@ -1,7 +1,7 @@
 //! The part of a ring pool that is needed to handle a request.
 //!
-//! Invariant: if a pool has one key of up to 33 bytes, one cache line contains all that is needed
-//! to find the pool, to compare the key and to send a row to the pool's shard.
+//! Invariant: if a pool has one key of up to 33 bytes, one cache line contains everything needed to
+//! find the pool, compare the key and send a row to the pool's shard.
 
 use std::mem::offset_of;
 use std::sync::Arc;

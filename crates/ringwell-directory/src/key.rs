@@ -18,7 +18,7 @@ pub struct RingPoolKey {
     padded: [u8; Self::BYTES_MAX],
 }
 
-/// The first rule that an invalid ring pool key breaks. The error contains no part of the key.
+/// The first rule that an invalid key breaks. The error contains no part of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The key is too short to be a secret, or too long.

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::Placement;
 use crate::placement::{BUCKETS, SHARDS_MAX};
 
-/// The maximum count of moves that another node may report; a greater count is invalid, because the
-/// count must be able to rise further.
+/// The maximum count of moves that another node may report; a greater count is invalid, because it
+/// would leave too little room for further moves.
 const MOVES_MAX: u64 = 1 << 48;
 
 /// A bucket's owner.
@@ -38,7 +38,7 @@ pub struct Owners {
 struct Plain {
     version: u64,
     shards: u16,
-    /// The count of moves and the shard of each bucket.
+    /// Each bucket's count of moves, and its shard.
     buckets: Vec<(u64, u16)>,
 }
 
@@ -142,8 +142,8 @@ impl Owners {
         has_learnt
     }
 
-    /// Gives up those of this node's buckets that belong to other nodes according to `newer`, a
-    /// copy from a newer version of the map. `stays` returns whether a shard of this node also
+    /// Gives up the buckets of this node that, according to `newer`, belong to other nodes. `newer`
+    /// is a copy from a newer version of the map. `stays` returns whether a shard of this node also
     /// belongs to this node in that version. Returns whether there were any such buckets.
     pub fn give_way(
         &mut self,
@@ -186,7 +186,7 @@ impl Owners {
         (0..).zip(both).filter(|(_, owner)| is_lost(*owner)).map(|(bucket, _)| bucket).collect()
     }
 
-    /// This node's buckets that, according to another node, have moved away and back since
+    /// This node's buckets that have, according to another node, moved away and back since
     /// `before`.
     #[must_use]
     pub fn returned_since(&self, before: &Self, is_own: impl Fn(u16) -> bool) -> Vec<u16> {

@@ -2,7 +2,7 @@
 //!
 //! A pool's id permanently belongs to one of 1,024 buckets; a table assigns each bucket to a shard.
 //! When a shard is added or a bucket is moved, only some pools move; with `id % shards`, nearly all
-//! of them would. Independent of the pools' contents and of connections to shards. Invariant: an
+//! pools would move. Independent of the pools' contents and of connections to shards. Invariant: an
 //! id's bucket is the same in every version of Ringwell and on every machine, because journals and
 //! other machines depend on it.
 
@@ -11,7 +11,7 @@ use std::iter;
 use ringwell_core::PoolId;
 
 /// The count of buckets. With about a thousand buckets, all shards get nearly equal shares, and the
-/// table is small.
+/// table stays small.
 pub const BUCKETS: u16 = 1024;
 
 /// The maximum number of shards.

@@ -1,6 +1,6 @@
 //! Ring pools in the directory.
 //!
-//! Owns the rules for one pool; the rules between pools are in `check.rs`. Independent of files,
+//! Owns the rules for one pool; the rules across pools are in `check.rs`. Independent of files,
 //! shards and free numbers. Invariant: a [`RingPool`] satisfies every rule of [`PoolFields`].
 
 use std::sync::Arc;

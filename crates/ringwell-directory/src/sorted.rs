@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-/// The smallest target for the count of values in a chunk. A chunk contains at most twice as many
-/// values as its target.
+/// The smallest target size of a chunk, in values. A chunk contains at most twice as many values as
+/// its target size.
 const CHUNK_MIN: usize = 256;
 
 /// The approximate count of chunks in large sets; a clone increments a reference count for each

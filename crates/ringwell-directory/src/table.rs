@@ -53,7 +53,8 @@ impl PoolTable {
     pub(crate) fn get(&self, spread: u64, id: PoolId) -> Option<&Entry> {
         let home = home(spread, self.cells.len());
         let entry = self.cells.get(home)?;
-        // A vacant cell contains an id of another bucket, which is never looked up in this table.
+        // A vacant cell contains an id from another bucket. Such an id is never looked up in this
+        // table.
         if entry.id() == id { Some(entry) } else { self.get_behind(home, id) }
     }
 

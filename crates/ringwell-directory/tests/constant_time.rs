@@ -1,5 +1,5 @@
-//! Tests that the comparison with a secret executes the same number of instructions for all
-//! presented strings of one length. Counts instructions instead of measuring time.
+//! Tests that comparing a secret executes the same number of instructions for all presented strings
+//! of the same length. Counts instructions instead of measuring time.
 //!
 //! The test runs its own executable again under `valgrind --tool=callgrind`, which counts the
 //! instructions of one function. Skipped with a message if valgrind is missing.

@@ -1,9 +1,9 @@
 //! The C ABI: the only module with unsafe code.
 //!
-//! Every function takes and returns bytes, and catches panics. It refuses pointers that are null,
-//! and pointers that are misaligned where alignment matters. Handles are numbers, so this module
-//! dereferences only pointers to the caller's memory. The C declarations are in
-//! `include/ringwell_embed.h`. Source: docs/spec/embed.md.
+//! Every function takes and returns bytes, and catches panics. It refuses null pointers, and
+//! misaligned pointers where alignment matters. Handles are numbers, so this module dereferences
+//! only pointers to the caller's memory. The C declarations are in `include/ringwell_embed.h`.
+//! Source: docs/spec/embed.md.
 #![allow(unsafe_code, reason = "this is the interface to other languages")]
 
 use std::any::Any;
@@ -187,8 +187,8 @@ pub unsafe extern "C" fn ringwell_embed_close(handle: u64, out: *mut Bytes) -> i
 /// effect.
 ///
 /// # Safety
-/// `out` must be null, or point to [`Bytes`] that a function of this module wrote and that have not
-/// been changed since.
+/// `out` must be null, or point to [`Bytes`] that a function of this module wrote and that are
+/// unchanged since then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringwell_embed_free(out: *mut Bytes) {
     if out.is_null() || !out.is_aligned() {

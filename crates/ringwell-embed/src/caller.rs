@@ -16,7 +16,7 @@ use ringwell_driver::{Moment, Platform};
 use ringwell_os::OsFiles;
 use ringwell_os::clock::{boot_time, wall_time};
 
-/// The maximum number of polls of background tasks after a call. This number is high enough for
+/// The maximum number of times that background tasks are polled after a call. It is high enough for
 /// maintenance to keep pace with the batches. The polls take a few microseconds, unless data must
 /// be flushed.
 const POLLS_AFTER: usize = 8;

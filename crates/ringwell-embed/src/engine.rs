@@ -46,8 +46,7 @@ pub(crate) struct Embedded {
     caller: Caller,
     shard: Rc<Shard>,
     store: Rc<Inline<OsFiles>>,
-    /// Notes on corrections that were made when the engine was opened, because of a wrong clock or
-    /// a damaged file.
+    /// Notes on corrections for a wrong clock or a damaged file, made when the engine was opened.
     notes: Vec<String>,
     /// The lock of the data directory, held until the engine is closed.
     lock: Option<DataLock>,
@@ -123,7 +122,7 @@ impl Embedded {
         from + own.map_or(configured, |own| own.min(configured))
     }
 
-    /// Answers a batch. A `key` makes it repeatable.
+    /// Answers a batch. With a `key`, the batch can be repeated.
     ///
     /// # Errors
     /// [`RequestError`] if `body` is not a batch or the key is too long. In this case, nothing was

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 /// The number of shards. More than one would require threads.
 const SHARDS: u16 = 1;
 
-/// The maximum segment size. It is smaller than a server's, because the caller waits while a new
+/// The maximum segment size. Smaller than a server's segments, because the caller waits while a new
 /// segment is filled with zeros.
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 

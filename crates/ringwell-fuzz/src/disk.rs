@@ -110,7 +110,7 @@ fn judge_prefix(sample: &Sample, files: &Files, recovered: &Recovered, seen: &[G
     Outcome::Cut
 }
 
-/// Whether recovery may assume that the frame was never completely written. This is the case if the
+/// Whether recovery may assume that the frame was never completely written. It may do so if the
 /// file ends within the frame, if the first block has neither stamp nor header, or if another block
 /// has no stamp.
 fn is_torn(old: &[&[u8]], new: &[&[u8]]) -> bool {

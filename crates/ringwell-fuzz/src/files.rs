@@ -9,7 +9,7 @@ use ringwell_directory::{Directory, Fault};
 use tempfile::TempDir;
 
 thread_local! {
-    /// One folder for all inputs that a thread tries, because creating a folder takes longer than
+    /// Each thread uses one folder for all its inputs, because creating a folder takes longer than
     /// reading a file.
     static FOLDER: RefCell<Option<TempDir>> = const { RefCell::new(None) };
 }
@@ -28,8 +28,8 @@ fn load_config(path: &std::path::Path) -> Result<(Config, Directory), Vec<Fault>
     load(path, |_| None, Overrides::default(), 2)
 }
 
-/// Checks any configuration: it is either refused, with the positions of its faults, or its pools
-/// are consistent.
+/// Checks any configuration: either it is refused and the positions of its faults are reported, or
+/// its pools are consistent.
 pub fn config(text: &[u8]) {
     let path = file("ringwell.toml", text);
     match load_config(&path) {

@@ -7,7 +7,7 @@ use ringwell_mesh::frame::{
 
 use crate::memory::bounded;
 
-/// In memory, an answer's row takes at most 64 times as many bytes as in the frame.
+/// A row of an answer takes at most 64 times as many bytes in memory as in the frame.
 const MEMORY_TIMES: u64 = 64;
 
 /// Reads any bytes as each kind of frame. Checks that each value has only one encoding, and that

@@ -49,8 +49,8 @@ thread_local! {
     static STAGE: RefCell<Option<Stage>> = const { RefCell::new(None) };
 }
 
-/// The async runtime, and the databases that are copied for each input. They are created only once
-/// for all inputs, because creating a database takes longer than all requests to it.
+/// The async runtime, and the databases that are copied for each input. The databases are created
+/// only once for all inputs, because creating one takes longer than all requests to it.
 struct Stage {
     runtime: Runtime,
     folder: TempDir,
@@ -220,7 +220,7 @@ async fn ask_all(text: &[u8], store: &Store) -> Vec<(String, StatusCode)> {
     answers
 }
 
-/// The requests in the input that can be sent.
+/// The requests in the input, except those that cannot be sent.
 fn requests(text: &[u8]) -> Vec<Request<Body>> {
     let mut rest = text;
     let mut requests = Vec::new();

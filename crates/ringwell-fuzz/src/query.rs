@@ -6,8 +6,8 @@ use ringwell_wire::{Ask, Batch, Limits, Route, RowError, VISITOR_BYTES_MAX, para
 
 use crate::batch::{parse, words};
 
-/// Checks any text as `api_suffix`. The result must equal that of a simple implementation of the
-/// specification. A request for a single number with the same query must have the same result.
+/// Checks any text as `api_suffix`. The result must be the same as from a simple implementation of
+/// the specification. A request for a single number with the same query must have the same result.
 pub fn suffix(text: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else { return };
     let body = serde_json::json!({"requests": [{"api_suffix": text}]}).to_string();
@@ -93,7 +93,7 @@ fn plainly(text: &str) -> Option<(PoolId, &str, &str)> {
     Some((PoolId(id), pool, query))
 }
 
-/// Splits a query into pairs of name and value, and checks that they match `ask`.
+/// Splits a query into name-value pairs, and checks that they match `ask`.
 fn check_ask(ask: &Ask, text: &[u8], query: &str) {
     let pairs: Vec<&str> = query.split('&').collect();
     let place = pairs.iter().rposition(|pair| pair.starts_with("ring_pool_key="));

@@ -5,7 +5,7 @@ use ringwell_journal::{Record, Records, Tip, Writer, position};
 
 use crate::memory::bounded;
 
-/// The number of the group to which the body is assumed to belong.
+/// The number of the group that the body is assumed to belong to.
 const N: u64 = 9;
 const BASE: Millis = Millis(1_700_000_000_000);
 

@@ -1,4 +1,4 @@
-//! Every input in the fuzzer's corpus, tried again without the fuzzer.
+//! Tries every input in the fuzzer's corpus without the fuzzer.
 
 use std::path::Path;
 

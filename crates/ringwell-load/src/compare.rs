@@ -52,7 +52,7 @@ pub struct Line {
 pub struct Comparison {
     /// One line for each figure.
     pub lines: Vec<Line>,
-    /// The settings in which the runs differ.
+    /// The settings that differ between the runs.
     pub differences: Vec<String>,
 }
 

@@ -3,8 +3,8 @@
 //! Does not use the schedule, the history or the counters of a run. Invariant: at most one batch is
 //! in progress, and all received bytes belong to its answer.
 //!
-//! Readiness is edge-triggered. If a read does not fill its buffer, it has emptied the socket, and
-//! the next byte causes a new edge. This saves one read per answer: the one that would only return
+//! Readiness is edge-triggered. A read that does not fill its buffer has emptied the socket, and
+//! the next byte causes a new edge. This saves one further read per answer, which would only return
 //! `WouldBlock`.
 
 use std::io;

@@ -78,8 +78,8 @@ const TOP: f64 = 24.0;
 /// 99.9 %) has the same width.
 fn percentile_curve(points: &[Point]) -> String {
     let nines = |quantile: f64| -(1.0 - quantile).max(1e-9).log10();
-    // The last point is the slowest answer. Its percentile is 100 %, which the scale cannot show,
-    // so it is drawn at the right edge.
+    // The last point is the slowest answer. The scale cannot show its percentile, 100 %, so it is
+    // drawn at the right edge.
     let count = points.last().map_or(1.0, |point| float(point.count).max(10.0));
     let nines_max = count.log10();
     let top = points.last().map_or(1.0, |point| point.us).max(1.0) * 1.05;

@@ -231,7 +231,7 @@ impl<'a> Scribe<'a> {
     }
 }
 
-/// Converts the rows of an answer to the format of a history.
+/// Converts an answer's rows to the history format.
 fn rows(body: &[u8]) -> Result<Vec<Value>, String> {
     let answer: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let rows = answer["responses"].as_array().ok_or("no responses")?;

@@ -4,9 +4,9 @@
 //! Speaks HTTP/1.1 like any other client, and shares no code with the server. Owns the generator's
 //! sockets, clocks and files. Does not read the command line.
 //!
-//! In an open loop, the latency of a batch is measured from the time at which the batch was due,
-//! not from the time at which it could be sent. If a server stalls, the latencies therefore include
-//! the wait of every delayed batch.
+//! In an open loop, a batch's latency is measured from the time when the batch was due, not from
+//! the time when it could be sent. If a server stalls, the latencies therefore include the waiting
+//! time of every delayed batch.
 
 mod answer;
 mod clock;

@@ -35,7 +35,7 @@ pub struct Outcome {
     pub percentiles: Vec<Point>,
     /// CPU time that the generator itself used, divided by its running time: 1 means one full core.
     pub generator_cores: f64,
-    /// CPU time of the generator per answer, in microseconds.
+    /// The generator's CPU time per answer, in microseconds.
     pub generator_cpu_us_per_answer: f64,
     /// The length of each interval of `samples`, in seconds.
     pub interval_seconds: f64,
@@ -46,7 +46,7 @@ pub struct Outcome {
 /// The requested settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
-    /// The addresses to which batches are sent.
+    /// The addresses that batches are sent to.
     pub targets: Vec<String>,
     /// `open` or `closed`.
     pub mode: String,

@@ -84,7 +84,7 @@ struct Stretch {
     before: f64,
     /// The rate at the start of the period, in batches a second.
     rate: f64,
-    /// The increase of the rate per second.
+    /// The rate's increase per second.
     slope: f64,
     /// The count of batches that are due in the period.
     count: f64,

@@ -10,12 +10,12 @@ use crate::request::Spread;
 use crate::tally::Counts;
 use crate::target::Target;
 
-/// The settings of a run: its batches, and the endpoints to which they are sent.
+/// The settings of a run: its batches, and the endpoints that they are sent to.
 #[derive(Clone, Debug)]
 pub struct LoadPlan {
-    /// The endpoints, to which connections are assigned in turn.
+    /// The endpoints. Connections are assigned to them in turn.
     pub targets: Vec<Target>,
-    /// The pools from which rows request numbers.
+    /// The pools that rows request numbers from.
     pub pools: Vec<Pool>,
     /// The way pools are chosen for rows.
     pub spread: Spread,

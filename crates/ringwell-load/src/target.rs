@@ -139,8 +139,8 @@ impl Endpoint {
         }
     }
 
-    /// Opens a blocking connection for consecutive requests. Each read and each write times out
-    /// after `patience`, as does connecting over TCP.
+    /// Opens a blocking connection for consecutive requests. Each read, each write and connecting
+    /// over TCP time out after `patience`.
     pub(crate) fn connect_blocking(&self, patience: Duration) -> io::Result<Box<dyn Blocking>> {
         match self {
             Self::Tcp(address) => {

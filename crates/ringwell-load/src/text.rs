@@ -8,7 +8,7 @@ use crate::plan::Progress;
 use crate::request::Spread;
 use crate::tally::Counts;
 
-/// The width of the bar in the line that shows the progress of the run.
+/// The width of the bar in the progress line, in characters.
 const BAR: usize = 16;
 
 impl Outcome {

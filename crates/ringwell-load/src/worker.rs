@@ -36,7 +36,7 @@ const RECONNECT_NS: u64 = 50_000_000;
 /// If the next batch is due within this time, the thread does not sleep, because waking up takes
 /// about this long.
 const SPIN_NS: u64 = 60_000;
-/// After SIGINT, the generator waits this long for the answers to batches in flight.
+/// The time for which the generator waits for answers to batches in flight after SIGINT.
 const STOP_NS: u64 = 1_000_000_000;
 /// The maximum number of attempts to send a batch.
 const TRIES: u32 = 4;
@@ -88,8 +88,8 @@ impl<'a> Worker<'a> {
     /// Opens the thread's share of the connections.
     ///
     /// # Errors
-    /// The index of the endpoint to which no connection could be opened (0 for other failures), and
-    /// the error.
+    /// The index of the endpoint that could not be connected to (0 for other failures), and the
+    /// error.
     pub(crate) fn connect(
         shared: &'a Shared<'a>,
         thread: usize,
@@ -184,8 +184,8 @@ impl<'a> Worker<'a> {
         let _ = seen.send(Seen { interval, counts, latencies });
     }
 
-    /// Returns the time for which a poll may wait for events. Also sets the timer to expire shortly
-    /// before the next batch is due, because a poll's timeout is accurate only to a millisecond.
+    /// Returns the time for which a poll may wait for events. A poll's timeout is accurate only to
+    /// a millisecond, so this also sets the timer to expire shortly before the next batch is due.
     fn wait_for(&mut self, now: u64, until: u64, feed: &Feed) -> io::Result<Duration> {
         let until = until.max(now);
         let Some(due) = feed.next_ns().filter(|_| !self.idle.is_empty()) else {

@@ -137,8 +137,8 @@ fn an_open_loop_shows_a_server_that_stops_for_a_second_and_a_closed_one_hides_it
     };
     let duration = Duration::from_millis(2500);
     let open_loop = measure(&LoadPlan { pace: open(200.0), duration, ..plan(stalling()) });
-    // 200 of the 500 batches were due during the stall. These batches waited for up to 1 s, half of
-    // them for more than 0.5 s.
+    // Of the 500 batches, 200 were due during the stall. These batches waited for up to 1 s, half
+    // of them for more than 0.5 s.
     let latency = open_loop.latency;
     assert!(latency.p90_us > 500_000.0, "{latency:?}");
     assert!(latency.max_us > 900_000.0 && latency.max_us < 2_000_000.0, "{latency:?}");

@@ -63,7 +63,7 @@ impl Clock {
 }
 
 /// Returns the time since an arbitrary origin, with an error of a few milliseconds. This is precise
-/// enough for limits of a second or more, and takes a fifth of the time of an exact reading.
+/// enough for limits of a second or more, and takes a fifth as long as an exact reading.
 #[must_use]
 pub fn coarse_time() -> Duration {
     read(COARSE)

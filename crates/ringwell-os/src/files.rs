@@ -26,7 +26,7 @@ pub struct OsFiles;
 pub struct OsFile {
     file: File,
     path: PathBuf,
-    /// Whether each write is on the disk when it returns.
+    /// Whether the data of each write is on the disk when the write returns.
     is_direct: bool,
 }
 
@@ -138,7 +138,7 @@ impl Files for OsFiles {
         };
         let mut names = Vec::new();
         for entry in entries {
-            // A name that is not UTF-8 is skipped, because it belongs to another program's file.
+            // A name that is not UTF-8 is skipped, because another program created the file.
             names.extend(entry.context("list", directory)?.file_name().into_string().ok());
         }
         Ok(names)
@@ -176,7 +176,7 @@ impl OsFile {
 /// Creates a directory and its ancestors durably, accessible only to their owner.
 ///
 /// An existing directory is made durable too, because the process that created it may have ended
-/// before doing so.
+/// before making it durable.
 ///
 /// # Errors
 /// [`FileError`]
@@ -227,9 +227,9 @@ pub(crate) fn create(path: &Path) -> Result<File, FileError> {
     options.write(true).create_new(true).mode(FILE_MODE).open(path).context("create", path)
 }
 
-/// Opens a file for writes that bypass the page cache, if the operating system supports this. Each
-/// write is then on the disk when it returns. For each write, the buffer's address, the file offset
-/// and the length must be aligned to blocks.
+/// Opens a file for writes that bypass the page cache, if the operating system supports this. The
+/// data of each write is then on the disk when the write returns. For each write, the buffer's
+/// address, the file offset and the length must be aligned to blocks.
 fn open_direct(path: &Path) -> io::Result<File> {
     let flags = platform::DIRECT.unwrap_or_default();
     OpenOptions::new().write(true).custom_flags(flags).open(path)

@@ -1,8 +1,8 @@
 //! Locks that prevent two processes from changing a data directory at the same time.
 //!
 //! One lock is on the directory itself. The other is on a file in the directory; the file contains
-//! the process ID of the owner. The lock on the file is not enough: if the file were removed, the
-//! next process would create another file and lock that one.
+//! the process ID of the owner. The lock on the file alone is not enough: if the file were removed,
+//! the next process would create and lock another file.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek as _};
@@ -26,8 +26,8 @@ pub const RESTORING: &str = ".restoring";
 /// The maximum length of the lock file, which contains a process ID.
 const PID_BYTES_MAX: usize = 20;
 
-/// The maximum number of attempts to read a lock file again if it is empty, and the pause before
-/// each attempt.
+/// The maximum number of times that an empty lock file is read again, and the pause before each
+/// attempt.
 const READS_MAX: usize = 20;
 const READ_AGAIN: Duration = Duration::from_millis(5);
 
@@ -49,7 +49,7 @@ pub enum LockError {
     Held {
         /// The lock's file.
         path: PathBuf,
-        /// The process ID from the lock file, or a phrase that says that it is unknown.
+        /// The process ID from the lock file, or a phrase saying that it is unknown.
         pid: String,
     },
     /// The file at the lock file's path is not a Ringwell lock file.
@@ -87,7 +87,8 @@ impl DataLock {
     /// [`LockError`]
     pub fn acquire(data: &Path) -> Result<Self, LockError> {
         let lock = Self::acquire_to_restore(data)?;
-        // Checked under the lock, which a restore holds while it sets and removes its mark.
+        // Checked while the lock is held, because a restore holds the lock while it sets and
+        // removes its mark.
         if is_incomplete(data) {
             return Err(LockError::Incomplete { data: data.to_owned() });
         }

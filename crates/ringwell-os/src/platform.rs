@@ -31,8 +31,8 @@ pub(crate) fn read_past_cache(_: &File) {}
 
 /// Returns the inode of the sysfs directory for the file system that contains `path`. The kernel
 /// creates this directory when the file system is mounted, and removes it when the file system is
-/// unmounted. It numbers the inodes of sysfs in the order of their creation, so a later mount has a
-/// different inode. Source: docs/decisions/051-a-file-system-that-is-mounted-again.md.
+/// unmounted. It numbers sysfs inodes in order of creation, so a later mount has a different inode.
+/// Source: docs/decisions/051-a-file-system-that-is-mounted-again.md.
 #[cfg(target_os = "linux")]
 pub(crate) fn mount_of(path: &Path) -> Option<u64> {
     use std::fs::metadata;

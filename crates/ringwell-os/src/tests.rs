@@ -71,7 +71,7 @@ fn open(settings: &Settings) -> Shard {
     Shard { journal, writer: Writer::new(tip), seen, verdict }
 }
 
-/// All clocks of the machine show the same time.
+/// All of the machine's clocks show the same time.
 const CLOCKS: Clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
 
 impl Shard {
@@ -126,7 +126,7 @@ impl Shard {
     }
 
     /// Copies the files to `to` as a killed process would have left them: nothing more is written,
-    /// and nothing is closed. They are copied because the threads of this process cannot be killed
+    /// and nothing is closed. A copy is needed because the threads of this process cannot be killed
     /// and continue to create spare segments.
     fn kill(self, settings: &Settings, to: &Path) -> Settings {
         let killed = Settings { data: to.to_owned(), ..settings.clone() };
@@ -195,7 +195,7 @@ fn each_start_raises_the_epoch_and_begins_a_segment() {
         let shard = open(&settings);
         assert_eq!(shard.writer.tip(), Tip { epoch: round, ..Tip::FIRST });
         shard.journal.close().unwrap();
-        // The empty segments are still there: only a complete startup removes them, after
+        // The empty segments are still present, because only a complete startup removes them, after
         // `identity.json` has recorded that startup.
         let all: Vec<_> = (1..=round).map(|segno| format!("{segno:016}.rpj")).collect();
         assert_eq!(names(&settings), all);
@@ -327,7 +327,7 @@ fn a_data_directory_is_used_only_once_its_restore_is_complete() {
     assert!(refused(check_complete(data)));
     let restore = DataLock::acquire_to_restore(data).unwrap();
     assert!(matches!(check_complete(data), Err(LockError::Held { .. })));
-    // The journals are restored last.
+    // Because the journals are restored last, the restore is complete once they exist.
     fs::create_dir(data.join("journal")).unwrap();
     check_complete(data).unwrap();
     drop(restore);
@@ -358,8 +358,8 @@ fn a_data_directory_keeps_its_name_and_another_has_a_different_one() {
     let drawn = read_or_draw(&one, &first);
     assert_eq!(read_or_draw(&one, &first), drawn);
     assert_ne!(read_or_draw(&other, &first).id, drawn.id);
-    // A second shard gets a journal. The identity lists both journals, and still lists them after
-    // the data directory gets a new name.
+    // When a second shard gets a journal, the identity lists both journals, and still lists them
+    // after the data directory gets a new name.
     let more = read_or_draw(&one, &both);
     assert_eq!((&more.id, &more.journals), (&drawn.id, &both));
     let renamed = Identity::rename(&OsFiles, one.path()).unwrap();
@@ -367,7 +367,7 @@ fn a_data_directory_keeps_its_name_and_another_has_a_different_one() {
     assert_eq!(renamed.journals, both);
     // The entry of a journal that is no longer written is removed.
     assert_eq!(read_or_draw(&one, &first).journals, first);
-    // Earlier releases wrote `identity.json` in two other formats.
+    // The two formats of `identity.json` that earlier releases wrote can be read.
     fs::write(one.path().join("identity.json"), r#"{"id":"0123"}"#).unwrap();
     let earlier = Identity::read(&OsFiles, one.path()).unwrap().unwrap();
     assert_eq!((&*earlier.id, earlier.journals.len()), ("0123", 0));

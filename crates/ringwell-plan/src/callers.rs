@@ -10,7 +10,8 @@ use std::time::Duration;
 /// The tolerance for rounding errors in the sum of shares.
 const SHARE_SLACK: f64 = 0.001;
 
-/// The distribution of the delay from the time a visitor sees a number to the call.
+/// The distribution of the delay between the time when a visitor sees a number and the visitor's
+/// call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Callers {
     /// For each group of callers, its share of all callers and its mean delay in seconds.
@@ -71,11 +72,10 @@ impl Callers {
         self.sum(|mean| (-delay.as_secs_f64() / mean).exp())
     }
 
-    /// The share of callers whose number has already gone to another visitor when they call.
-    /// Assumes that the number that has been free longest is always handed out next. A number is
-    /// then reused only after all `numbers` have been handed out, at `rate` allocations a second. A
-    /// lockout has no effect if it is shorter than the time that it takes to hand out all numbers
-    /// once.
+    /// The share of callers whose number already belongs to another visitor when they call. Assumes
+    /// that the number that has been free longest is always handed out next. A number is then
+    /// reused only after all `numbers` have been handed out, at `rate` allocations a second. A
+    /// lockout has no effect if it is shorter than the time needed to hand out all numbers once.
     pub(crate) fn misled_by_oldest(&self, numbers: f64, rate: f64) -> f64 {
         self.sum(|mean| (-numbers * (1.0 / (rate * mean)).ln_1p()).exp())
     }

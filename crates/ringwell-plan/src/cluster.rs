@@ -33,12 +33,12 @@ const BLOCK: f64 = 4_096.0;
 const FRAME_ROOM: f64 = 4_088.0;
 const FRAME_HEADER: f64 = 64.0;
 
-/// A cluster's traffic, and the machines of its nodes.
+/// A cluster's traffic, and its nodes' machines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
     /// Numbers handed out per second; above 0.
     pub numbers_per_second: f64,
-    /// Keep-alives per second, each in a request of its own.
+    /// Keep-alives per second, each in a separate request.
     pub keep_alives_per_second: f64,
     /// Rows per batch; at least 1.
     pub rows_per_batch: f64,
@@ -46,7 +46,7 @@ pub struct Traffic {
     pub parameter_bytes: f64,
     /// The lockout after an allocation.
     pub lifetime: Duration,
-    /// Numbers in all pools together; `None` for as many as `target` requires.
+    /// The count of numbers in all pools; `None` for as many as `target` requires.
     pub numbers: Option<f64>,
     /// Numbers in each pool.
     pub pool_numbers: u32,
@@ -256,8 +256,8 @@ fn of_machines(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> 
             cores,
             Unit::Cores,
             format!(
-                "CPU of a batch (HTTP, plus a part for each row), of its requests to {:.1} \
-                 shards, and of keep-alives (like a batch of one row); without proxy and TLS",
+                "CPU time for batches (HTTP, plus a share for each row), their requests to {:.1} \
+                 shards, and keep-alives (like batches of one row); without proxy and TLS",
                 layout.asked(traffic.rows_per_batch)
             ),
         ),
@@ -280,7 +280,7 @@ fn of_machines(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> 
             "nodes",
             f64::from(nodes),
             Unit::Count,
-            format!("machines with {shape}, without a spare"),
+            format!("machines with {shape}; no spare machine"),
         ),
     ]
 }
@@ -319,7 +319,7 @@ fn of_disk(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
             age.min(kept / most),
             Unit::Seconds,
             format!(
-                "time in which the journal then writes {} per shard (journal.history_bytes), at \
+                "time until the journal has written {} per shard (journal.history_bytes), but at \
                  most {:.0} days (journal.history_age)",
                 gib(traffic.history_bytes),
                 age / 86_400.0
@@ -329,10 +329,10 @@ fn of_disk(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
             "history, busy",
             age.min(kept / least),
             Unit::Seconds,
-            "the same for full blocks; the history that is kept is between the two".to_owned(),
+            "the same time for full blocks; the actual history is between the two".to_owned(),
         ),
         figure("disk for journals", kept.min(most * age), Unit::Bytes, {
-            "at most, for the history; prepared segments and snapshots are not included".to_owned()
+            "the maximum for the history, without prepared segments and snapshots".to_owned()
         }),
     ]
 }

@@ -63,9 +63,9 @@ pub struct Forecast {
     /// The mean time from one allocation of a number to the next; `None` if there is no demand, or
     /// if the time does not fit into a [`Duration`].
     pub reuse: Option<Duration>,
-    /// Of the callers who got their own number, the share whose number has gone to another visitor
-    /// by the time they call. Assumes Ringwell's order: the number that has been free longest is
-    /// handed out next.
+    /// Among callers who got a number of their own, the share whose number belongs to another
+    /// visitor by the time they call. Assumes Ringwell's order: the number that has been free
+    /// longest is handed out next.
     pub misattributed: f64,
     /// The same share as `misattributed`, but assuming that the next number is drawn at random from
     /// the free numbers.
@@ -98,7 +98,7 @@ impl Demand {
         Ok(Self { load, lifetime, together: 1.0 })
     }
 
-    /// The demand of `per_hour` visitors an hour, each of whom locks out a number for `lifetime`.
+    /// The demand from `per_hour` visitors an hour, each of whom locks out a number for `lifetime`.
     ///
     /// # Errors
     /// As for [`Demand::of_load`].
@@ -111,7 +111,7 @@ impl Demand {
     ///
     /// # Errors
     /// [`DemandError::Bots`] if no visitor would be left; [`DemandError::Load`] if the load becomes
-    /// too great.
+    /// too large.
     pub fn with_bots(self, share: f64) -> Result<Self, DemandError> {
         if !(0.0..1.0).contains(&share) {
             return Err(DemandError::Bots(share));
@@ -120,8 +120,7 @@ impl Demand {
         Ok(Self { together: self.together, ..with })
     }
 
-    /// The same load, but arriving in batches, each of which requests `rows` numbers from this
-    /// pool.
+    /// The same load, arriving in batches that each request `rows` numbers from this pool.
     ///
     /// Rows that arrive together increase overflow: the load's variance is `rows` times its mean.
     /// Hayward's approximation treats each batch as a single visitor to a pool that is `rows` times
@@ -168,8 +167,8 @@ impl Demand {
     }
 
     /// The results for the size `asked`, and for the smallest counts of numbers that meet `target`
-    /// and some other overflow targets. The delays of calls are assumed to be distributed as in
-    /// `callers`. Returns `None` if no pool is large enough for `target`.
+    /// and some other overflow targets. Call delays are assumed to have the distribution `callers`.
+    /// Returns `None` if no pool is large enough for `target`.
     #[must_use]
     pub fn sizes(&self, target: f64, asked: Option<u32>, callers: &Callers) -> Option<Sizes> {
         let numbers = self.numbers_for(target)?;
@@ -179,8 +178,7 @@ impl Demand {
         Some(Sizes { numbers, forecasts })
     }
 
-    /// The result for this count of numbers, if the delays of calls are distributed as in
-    /// `callers`.
+    /// The result for this count of numbers, if call delays have the distribution `callers`.
     #[must_use]
     pub fn forecast(&self, numbers: u32, callers: &Callers) -> Forecast {
         let overflow = self.overflow(numbers);

@@ -20,8 +20,8 @@ const TAIL: f64 = 40.0;
 const HALVINGS: u32 = 100;
 
 /// The share of allocations that overflow if a pool of `numbers` numbers is offered `load` (Erlang
-/// B). The load is the product of the allocations per second and the seconds for which each locks
-/// out a number.
+/// B). The load is the number of allocations per second, multiplied by the seconds that each
+/// allocation locks out a number.
 ///
 /// `numbers` may be a fraction, which [`crate::Demand`] needs for batches. Arguments below 0 count
 /// as 0. The result is accurate to nine digits, and the computation takes as many steps as there
@@ -46,8 +46,9 @@ pub fn blocking(numbers: f64, load: f64) -> f64 {
     blocked
 }
 
-/// The smallest count of numbers that keeps overflow at or below the share `target` of `load`, if
-/// allocations arrive in batches of `together`; `None` if even [`NUMBERS_MAX`] are too few.
+/// The smallest count of numbers that keeps overflow at or below the share `target`, if the load is
+/// `load` and allocations arrive in batches of `together`. `None` if even [`NUMBERS_MAX`] are too
+/// few.
 #[must_use]
 pub fn numbers_for(load: f64, together: f64, target: f64) -> Option<u32> {
     let enough = |numbers: u32| blocking(f64::from(numbers) / together, load / together) <= target;

@@ -1,4 +1,4 @@
-//! Numbers and pools that an operator has removed from the list.
+//! Numbers and pools that an operator has removed from the list of pools.
 
 use std::collections::BTreeMap;
 

@@ -92,7 +92,7 @@ impl Clients {
         self.batch(id)?.key.map(|_| u64::from(index(id)))
     }
 
-    /// Marks a batch to be sent again, if it is repeatable and has attempts left.
+    /// Marks a batch for sending again, if it is repeatable and has attempts left.
     pub(crate) fn unsent(&mut self, id: u64) {
         let Some(batch) = self.batches.get(&index(id)) else { return };
         if batch.key.is_some() && batch.attempts < ATTEMPTS_MAX {

@@ -2,9 +2,8 @@
 //!
 //! A call is attributed once, at its first event. The simulation uses the same look-up as
 //! `ringwell-calls`. The look-up finds the visitor who held the number at the wall-clock time of
-//! that event. Owns the choice of the numbers to call, and the decision about which answers are
-//! wrong. It is not a violation if a node cannot answer: the call is then connected without
-//! attribution.
+//! that event. Owns the choice of the numbers to call, and the rules for wrong answers. It is not a
+//! violation if a node cannot answer: the call is then connected without attribution.
 
 use ringwell_core::Millis;
 use ringwell_driver::platform::CLOCK_DIFFERENCE_MIN_MS;

@@ -23,10 +23,10 @@ use crate::pace::{MS, SECOND};
 use crate::random::mix;
 use crate::world::World;
 
-/// The maximum delay of an answer beyond its deadline, not counting delays of the answering thread.
-/// An answer that contains a number must meet this limit even if the thread was delayed.
+/// The maximum time by which an answer may miss its deadline, not counting delays of the answering
+/// thread. An answer that contains a number must meet this limit even if the thread was delayed.
 const LATE_MAX_US: u64 = 5 * MS;
-/// The time after which the numbers of a disconnected client must be free.
+/// The time after which a disconnected client's numbers must be free.
 pub(crate) const UNSEEN_US: u64 = 200 * MS;
 const ROWS_MAX: u64 = 8;
 /// The number of idempotency keys that clients use for more than one batch.
@@ -80,7 +80,7 @@ impl World {
         Batch { rows, key, is_single, deadline_us, abort_after, attempts: 0 }
     }
 
-    /// Sends a batch to a shard of some node, for the first time or again.
+    /// Sends a batch to a shard on some node, for the first time or again.
     fn send_batch(&mut self, index: u32) {
         let Some(batch) = self.clients.batches.get_mut(&index) else { return };
         let id = sent(index, batch.attempts);

@@ -12,7 +12,7 @@ use ringwell_driver::membership::Membership;
 use crate::model::PoolRule;
 use crate::random::Random;
 
-/// The ring pool key of every pool.
+/// The key of all ring pools.
 pub(crate) const KEY: &str = "the-key-of-all-pools";
 
 /// A map, which assigns an owner to each pool. In the simulator, no two pools share a bucket.
@@ -43,7 +43,7 @@ impl Map {
 /// The machines, their shards, and the pools.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    /// The node to which each shard belongs.
+    /// The node of each shard.
     pub(crate) homes: Vec<usize>,
     pub(crate) nodes: usize,
     /// The newest list of pools.
@@ -67,8 +67,8 @@ impl Cluster {
         for index in 0..random.between(2, 8) {
             let id = 100 + index * 7;
             let lifetime_ms = lifetimes[random.index(5)];
-            // The codes of the pool's numbers. In every third pool, the numbers have a country code
-            // other than 1.
+            // The prefix of the pool's numbers. In every third pool, the numbers have a country
+            // code other than 1.
             let plan = if index % 3 == 2 { 1_000_493_012_000_000 } else { 2_005_550_000 };
             let first = plan + index * 1000;
             let count = [2, 5, 10, 20, 40, 80][random.index(6)];
@@ -110,7 +110,7 @@ impl Cluster {
         self.pools.iter().filter(|(id, _)| !late.contains(id)).map(pool).collect()
     }
 
-    /// Returns the directory of a node that starts, without the pools in `late`, which are added
+    /// Returns the directory of a starting node, without the pools in `late`, which are added
     /// later.
     pub(crate) fn directory(&self, late: &BTreeSet<u64>) -> Directory {
         let shards = u16::try_from(self.homes.len()).unwrap_or(u16::MAX);

@@ -2,9 +2,9 @@
 //!
 //! Bytes are in the cache as soon as they are written, and on the disk after a flush. After a power
 //! cut, the disk contains an arbitrary subset of the unflushed blocks. If only the process is
-//! killed, the cache survives. The same applies to names: a change to a directory is durable after
-//! the directory has been flushed. The machine may stop at any call that changes something. This
-//! module does not depend on the format of journals.
+//! killed, the cache survives. File names behave in the same way: a change to a directory is
+//! durable after the directory has been flushed. The machine may stop at any call that changes
+//! something. This module does not depend on the format of journals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ pub(crate) enum Trouble {
     Io,
     /// The file does not exist.
     Missing,
-    /// The machine or the process has stopped, so calls have no effect any more.
+    /// The machine or the process has stopped, so calls no longer have any effect.
     Crashed,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Disk {
     /// The truncated ends of files. An operator can restore them from a copy.
     tails: Vec<(Name, Vec<u8>)>,
     pub(crate) was_damaged: bool,
-    /// Whether an earlier disk of this machine, which was lost, had violated its guarantees.
+    /// Whether a disk that this machine has lost had violated its guarantees.
     pub(crate) former_was_to_blame: bool,
     /// Whether groups count as stored without a flush, which is the durability `os`.
     pub(crate) is_os: bool,
@@ -444,7 +444,8 @@ impl Disk {
         let names: Vec<(Name, u64)> = of_shards.map(|(name, id)| (*name, *id)).collect();
         let (name, id) = *names.get(random.index(names.len()))?;
         let file = self.files.get_mut(&id).filter(|file| !file.durable.is_empty())?;
-        // Most of a file consists of zeros for later use, so it takes a few attempts to find data.
+        // Most of a file consists of zeros for later use, so several positions are tried to find
+        // data.
         let mut byte = random.index(file.durable.len());
         for _ in 0..64 {
             if file.durable[byte] != 0 {
@@ -496,7 +497,7 @@ impl Disk {
         Some(name)
     }
 
-    /// Accepts the current files. The node continues from them, so copies of their earlier state
+    /// Accepts the current files. The node continues with these files, so copies of earlier states
     /// are useless from now on.
     pub(crate) fn accept(&mut self) {
         self.flips.clear();

@@ -40,7 +40,7 @@ pub(crate) enum Event {
     Request { call: u64, node: usize, life: u32, shard: u16, path: Path, body: Bytes },
     /// The answer to a request arrives at the node that sent the request.
     Replied { call: u64, replied: Replied },
-    /// A client disconnected some time ago, so no number may be locked for it any more.
+    /// A client disconnected some time ago, so none of its numbers may still be locked out.
     Unseen { node: usize, life: u32, batch: u64 },
     /// The newest list of pools arrives at every node.
     Manage,

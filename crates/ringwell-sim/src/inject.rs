@@ -29,7 +29,7 @@ const STEP_ALLOWED_US: (u64, u64) = (500 * MS, 1_900 * MS);
 const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND);
 
 impl World {
-    /// Injects the faults of one second.
+    /// Injects one second of faults.
     pub(crate) fn inject(&mut self) {
         if self.faults.are_over {
             return;
@@ -359,7 +359,7 @@ impl World {
     }
 
     /// Returns two look-ups for each allocation: one for the time when it was made, and one for the
-    /// last time at which it was the number's newest allocation.
+    /// last time when it was the number's newest allocation.
     fn look_ups(&self) -> Vec<(Wanted, Moment)> {
         let mut look_ups = Vec::new();
         let model = self.shared.model.borrow();
@@ -419,7 +419,7 @@ impl World {
         }
     }
 
-    /// Looks up a number as the server does for a call: the node asks all shards.
+    /// Looks up a number as the server does for a call: the node queries all shards.
     fn ask_all(&self, asked: usize, which: usize, number: PromoNumber, at: Millis) -> Option<()> {
         let running = self.nodes[asked % self.nodes.len()].running.as_ref();
         let thread = running.filter(|running| running.is_serving)?.first()?;
@@ -529,7 +529,8 @@ impl World {
         Err(Violation { rule: "attribution", text, number, shard })
     }
 
-    /// Whether the node that has lost the allocation has recorded the period in which it lost some.
+    /// Whether the node that lost the allocation has recorded the period in which it lost
+    /// allocations.
     fn is_known_lost(&self, wanted: &Wanted) -> bool {
         let running = self.nodes[self.cluster.home(wanted.shard)].running.as_ref();
         let wall = Millis((ORIGIN_US + wanted.true_us) / 1000);
@@ -545,8 +546,8 @@ impl World {
         { running }.any(|it| it.node.gaps() != Gaps::default())
     }
 
-    /// Whether another shard may have a newer allocation of the number than the shard that has the
-    /// number in rotation.
+    /// Whether another shard may have a newer allocation of the number than the shard whose
+    /// rotation contains the number.
     fn is_doubted(&self, wanted: &Wanted) -> bool {
         let Some(number) = PromoNumber::from_code(wanted.number) else { return false };
         let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
@@ -566,7 +567,7 @@ impl World {
 }
 
 /// Whether the look-up found a visitor whose lockout had not ended at the time `at`. An operator
-/// may have ended the lockout earlier, and the record of that may be lost.
+/// may have ended the lockout earlier, and the record of this may be lost.
 fn is_locked(found: &Past, at: Moment) -> bool {
     let held = found.held.as_ref();
     matches!(at, Moment::Wall(at) if held.is_some_and(|held| at < held.locked_until))

@@ -28,7 +28,7 @@ impl World {
         Ok(())
     }
 
-    /// Reports that a node begins to serve with data from before some moves of its buckets, or with
+    /// Reports a node that begins to serve with data from before some of its buckets moved, or with
     /// buckets that another node has served until now. The model then assigns to the node the pools
     /// that it owns according to this data.
     pub(crate) fn judge_all_pools(&mut self, node: usize) -> Judged {
@@ -56,8 +56,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the numbers of a client that disconnected some time ago are free, at least on
-    /// the node that received its request.
+    /// Checks that a client's numbers are free some time after the client disconnected, at least on
+    /// the node that received the request.
     pub(crate) fn judge_unseen(&mut self, node: usize, life: u32, batch: u64) -> Judged {
         let Some(running) = self.nodes[node].running.as_ref() else { return Ok(()) };
         if self.nodes[node].life != life {

@@ -248,7 +248,7 @@ impl World {
         true
     }
 
-    /// Moves the numbers `lent`, which have just moved to `from`, on to another pool of the same
+    /// Moves the numbers `lent`, which have just moved to `from`, to yet another pool of the same
     /// node. The pool that these numbers leave may be held because of them.
     pub(crate) fn lend_on(&mut self, from: u64, lent: &[u64], mut drawn: Random) {
         if self.is_listing || self.faults.are_over {

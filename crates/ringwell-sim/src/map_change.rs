@@ -61,8 +61,7 @@ impl World {
         self.stop(node, false);
     }
 
-    /// Whether a new map is being distributed to the nodes, or no map may be distributed at
-    /// present.
+    /// Whether a new map is being distributed to the nodes, or may not be distributed at present.
     pub(crate) fn is_in_between(&self) -> bool {
         self.map_change.is_some() || self.now() < self.shortened_until
     }

@@ -15,7 +15,7 @@ use crate::model::{Judged, Violation};
 use crate::pace::MS;
 use crate::world::World;
 
-/// The maximum number of calls in a row without a fast answer: five such calls reduce even the
+/// The maximum number of consecutive calls without a fast answer: five such calls reduce even the
 /// largest window to 0, and a sixth may already be in progress.
 const BAD_MAX: usize = 6;
 

@@ -2,10 +2,10 @@
 //! hours with pauses.
 //!
 //! In a run of seconds, clients send requests all the time. In a run of hours, clients send bursts
-//! of a few seconds, and between the bursts there are quiet times of up to two hours. In a quiet
-//! time, few requests are sent, and faults happen only every few minutes. In a run of hours,
-//! processes may stay down for longer than in a run of seconds. Owns these intervals, and the
-//! lifetimes that suit them.
+//! of a few seconds, with quiet times of up to two hours between them. In a quiet time, few
+//! requests are sent, and faults happen only every few minutes. In a run of hours, processes may
+//! stay down for longer than in a run of seconds. Owns these intervals, and the lifetimes that suit
+//! them.
 
 use crate::random::Random;
 

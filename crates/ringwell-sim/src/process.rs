@@ -35,7 +35,7 @@ pub(crate) struct Running {
     pub(crate) node: Arc<Process>,
     pub(crate) life: Rc<Life>,
     pub(crate) threads: BTreeMap<u16, Thread>,
-    /// The batches that were sent to the process and have no answer yet.
+    /// The batches that were sent to the process but not yet answered.
     pub(crate) batches: BTreeSet<u64>,
     /// The number of shards that cannot serve yet.
     pub(crate) starting: usize,
@@ -198,7 +198,7 @@ async fn keep_list(sim: Sim, process: Arc<Process>) {
     }
 }
 
-/// Prepares spare segments, as a separate thread of the journal does in a server.
+/// Prepares spare segments. In a server, a separate journal thread does this.
 async fn keep_spares(sim: Sim, journal: Rc<Stored>) {
     loop {
         if let Stored::Left(filed) = &*journal {

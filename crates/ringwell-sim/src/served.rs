@@ -9,7 +9,7 @@ use crate::world::World;
 
 impl World {
     /// Returns the bucket owners that a node reads at startup. These are the owners recorded on its
-    /// disk if they have the same version as its cluster file, and otherwise the owners in that
+    /// disk, if they have the same version as its cluster file, or otherwise the owners in that
     /// file.
     pub(crate) fn owners_at_start(&self, node: usize) -> Owners {
         let served = self.nodes[node].files.served();

@@ -1,8 +1,8 @@
 //! Suspends machines for longer than a list of pools may take to reach all nodes.
 //!
 //! While a machine is suspended, numbers move from its pools to pools of other nodes. When it
-//! resumes, it already has the list with these changes, or receives the list within the time that
-//! operators have for distributing one.
+//! resumes, it already has the list with these changes, or receives it within the time that
+//! operators are allowed for distributing a list.
 
 use crate::fault::Kind;
 use crate::pace::{MS, SECOND};
@@ -51,7 +51,7 @@ impl World {
         if self.nodes.len() < 2 || until > self.clients.length_us {
             return;
         }
-        // If two nodes are suspended at once, neither can ask the other one about numbers that have
+        // If two nodes are suspended at once, neither can query the other about numbers that have
         // left and come back in the meantime.
         if self.nodes.iter().any(|other| other.paused_until > self.now()) {
             return;

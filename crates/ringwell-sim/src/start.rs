@@ -384,7 +384,7 @@ impl World {
         self.tell(node, &[], || "drains".to_owned());
     }
 
-    /// Handles the end of a shard's attempt to save its state while its node shuts down.
+    /// Handles the result of a shard's attempt to save its state while its node shuts down.
     pub(crate) fn is_saved(&mut self, node: usize, life: u32, is_saved: bool) {
         let is_now = self.nodes[node].life == life;
         let files = self.nodes[node].files.clone();

@@ -1,5 +1,4 @@
-//! The groups of one shard in a simulated process, stored in files on the machine's disk or in
-//! memory.
+//! One shard's groups in a simulated process, stored in files on the machine's disk or in memory.
 
 use std::cell::RefCell;
 

@@ -54,10 +54,10 @@ pub(crate) struct Node {
     /// Set when the node's data may lack answers that the node has sent. Cleared when the node
     /// serves again.
     pub(crate) older: Option<Older>,
-    /// The buckets that the node owned before, if its data is from before a move, or if a new map
-    /// gives the node a bucket that another node still serves.
+    /// The buckets that the node owned before. Set if the node's data is from before a move, or if
+    /// a new map gives the node a bucket that another node still serves.
     pub(crate) before_moves: Option<BTreeSet<u16>>,
-    /// After a suspension, the time at which the newest list of pools reaches the machine.
+    /// The time at which the newest list of pools reaches the machine after a suspension.
     pub(crate) list_from: u64,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct World {
     turns: Random,
     pub(crate) polls: u64,
     /// Whether the promises no longer apply, because a node with data from before a move could not
-    /// ask all other nodes about its journals.
+    /// query all other nodes about its journals.
     pub(crate) is_beyond: bool,
 }
 

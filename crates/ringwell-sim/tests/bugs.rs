@@ -1,6 +1,6 @@
-//! Bugs that are planted on purpose. Each must be found within a limited number of seeds.
+//! Tests that the simulator finds each planted bug within a limited number of seeds.
 //!
-//! A simulator that finds nothing proves something only if it is known to find bugs. Only the
+//! A run without findings proves something only if the simulator is known to find bugs. Only the
 //! builds that `planted_bugs.rs` makes contain the bugs.
 #![cfg(canary)]
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -14,11 +14,11 @@ use ringwell_sim::{Bug, Kind, Options, run};
 const SEEDS_MAX: u64 = 400;
 
 /// Bugs that are tested elsewhere. Bugs in the rules of `ringwell-core` affect the whole process,
-/// so `rule_bugs.rs` tests them. Bugs in the code for a log shared by machines are found by runs
-/// with such a log (`log_bugs.rs`). The other bugs need a coincidence that is too rare for the
-/// seeds tried here, so tests of the driver find them (see the driver's `bugs.rs`). With one of
-/// these bugs, a copy of a data directory keeps the original's name. This rarely has an effect: if
-/// a data directory may be incomplete, the node holds all buckets in it.
+/// so `rule_bugs.rs` tests them. Runs with a log shared by machines find bugs in the code for such
+/// a log (`log_bugs.rs`). The other bugs need a coincidence that is too rare for the seeds tried
+/// here, so tests of the driver find them (see the driver's `bugs.rs`). With one of these bugs, a
+/// copy of a data directory keeps the original's name. This rarely has an effect: if a data
+/// directory may be incomplete, the node holds all buckets in it.
 const ELSEWHERE: &[Bug] = &[
     Bug::UndoneReplaces,
     Bug::RotationIgnored,
@@ -92,8 +92,8 @@ const ELSEWHERE: &[Bug] = &[
     Bug::OneServerAsked,
 ];
 
-/// A bug that only a few seeds find, and only if several kinds of faults have their highest rates
-/// and no kind is disabled.
+/// A bug that only a few seeds find, and only if several kinds of faults occur at their highest
+/// rates and no kind is disabled.
 struct Coincidence {
     bug: Bug,
     on: &'static [Kind],
@@ -135,7 +135,8 @@ const ASKED_FOR: [Kind; 15] = [
     Kind::CopiedJournal,
 ];
 
-/// Nodes lose their data, and calls come in for the numbers that they had handed out.
+/// Faults that make nodes lose their data, together with calls to the numbers that these nodes had
+/// handed out.
 const LOST_DISK: &[Kind] = &[Kind::LostDisk, Kind::Manage, Kind::Call];
 
 /// A bug, the kinds of faults that are frequent, and a list of promises. The bug must break one of

@@ -1,4 +1,5 @@
-//! Bugs that are planted in the code for a log shared by machines. Each must be found.
+//! Tests that the simulator finds bugs planted in the code for a log shared by machines. Each must
+//! be found.
 //!
 //! Works like `bugs.rs`, but runs machines that share a log. `planted_bugs.rs` builds the crates
 //! with the bugs.

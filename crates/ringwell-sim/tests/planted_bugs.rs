@@ -1,5 +1,5 @@
-//! Bugs that are planted in production code must be found. For this, the project's crates are built
-//! again with the bugs in them.
+//! Tests that bugs planted in production code are found. The project's crates are built again with
+//! the bugs in them.
 //!
 //! Dependencies are not built again: only the project's own crates get `--cfg canary`, and the
 //! build enables the same features as a build of the whole workspace.

@@ -1,4 +1,4 @@
-//! Bugs that are planted in the rules of `ringwell-core`. Each must be found.
+//! Tests that the simulator finds bugs planted in the rules of `ringwell-core`. Each must be found.
 //!
 //! Works like `bugs.rs`, but for bugs that affect the whole process. `planted_bugs.rs` builds the
 //! crates with the bugs.

@@ -103,8 +103,7 @@ fn a_call_during_faults_is_attributed_to_the_visitor_who_was_shown_its_number() 
 
 /// Kinds of faults that end processes, except map changes. If they are disabled, processes run for
 /// a long time. After a wall clock is set, shard time approaches it slowly. In a long-running
-/// process, the corrections of shard time add up to several milliseconds, which is enough to
-/// matter.
+/// process, the corrections of shard time add up to several milliseconds, which can change results.
 const ENDS: [Kind; 15] = [
     Kind::Kill,
     Kind::Power,

@@ -27,7 +27,7 @@ impl TraceId {
     /// Derives an id from an object's name. The same name always results in the same id.
     #[must_use]
     pub fn of(name: &[u8]) -> Self {
-        // FNV-1a is sufficient: ids must differ, but need not be secret.
+        // FNV-1a is sufficient, because ids must differ but need not be secret.
         let hash =
             name.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
                 (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)

@@ -63,7 +63,7 @@ impl Exporter {
     }
 }
 
-/// The count of lost spans, and the time of the last log line about them.
+/// The count of lost spans, and the time of the last log line that reported them.
 #[derive(Debug, Default)]
 struct Lost {
     spans: usize,

@@ -1,9 +1,9 @@
 //! Traces requests: reads W3C Trace Context, and exports spans in OTLP.
 //!
 //! Owns sampling, ids, the queue and the contents of spans. Does not depend on batches or calls.
-//! There is one tracer per process, just as there is one log, so that traced code need not pass a
-//! tracer around. Invariants: while tracing is disabled, [`begin`] executes only one load and one
-//! branch. Nothing ever waits for the collector; if the queue is full, spans are dropped.
+//! There is one tracer per process, like the log, so that traced code need not pass a tracer
+//! around. Invariants: while tracing is disabled, [`begin`] executes only one load and one branch.
+//! No code waits for the collector; if the queue is full, spans are dropped.
 
 mod context;
 mod export;
@@ -45,13 +45,13 @@ pub enum Kind {
 /// The context in which a span begins.
 #[derive(Clone, Copy, Debug)]
 pub enum Parent<'a> {
-    /// The value of a request's `traceparent` header, if any. A valid header decides whether the
+    /// The value of a request's `traceparent` header, if any. A valid header determines whether the
     /// trace is recorded; without one, the sampling rate does.
     Header(Option<&'a str>),
     /// An existing span of this or another node. If there is none, nothing is recorded.
     Span(Option<Context>),
-    /// A trace whose id is derived from an object that exists longer than a request, such as a
-    /// call. Either all spans of the trace are recorded, or none.
+    /// A trace whose id is derived from an object that outlives a request, such as a call. Either
+    /// all spans of the trace are recorded, or none.
     Trace(TraceId),
 }
 

@@ -1,8 +1,9 @@
 //! Reads the request in a row's `api_suffix`, or in a single allocation's query.
 //!
-//! Accepts the variants that clients of the published API send: `16/…`, `ring_pools/16/…`, a whole
-//! path or URL; the extension `.json`, `.xml`, `.csv` or none; and parameters with any escaping or
-//! none. If a parameter occurs twice, the last one counts, as in the published API.
+//! Accepts the variants that clients of the published API send: `16/…`, `ring_pools/16/…`, or a
+//! whole path or URL. The extension may be `.json`, `.xml`, `.csv` or absent, and parameters may
+//! have any escaping or none. If a parameter occurs twice, the last one counts, as in the published
+//! API.
 
 use std::sync::LazyLock;
 
@@ -77,7 +78,7 @@ const MARK: &[u8] = b"&ring";
 static FIND_MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MARK));
 
 /// Whether any query in `text` may contain `ring_pool_key` or `ringwell_visitor` after its first
-/// parameter. One search covers a whole batch, so that its rows need no searches of their own.
+/// parameter. One search covers a whole batch, so that its rows need not be searched one by one.
 pub(crate) fn has_mark(text: &[u8]) -> bool {
     FIND_MARK.find(text).is_some()
 }
@@ -215,7 +216,7 @@ fn next_mark(text: &[u8], from: usize, end: usize) -> Option<usize> {
     };
     let mut at = from;
     while at < end {
-        // Nearly always, more text follows the query.
+        // More text nearly always follows the query.
         let Some(window) = text[at..].first_chunk::<17>() else {
             let is_mark = |pair: &[u8]| pair == &MARK[..2];
             return text[at..end].windows(2).position(is_mark).map(|length| at + length);

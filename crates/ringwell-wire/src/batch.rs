@@ -15,7 +15,7 @@ use crate::{legacy, relaxed, scan};
 /// The UTF-8 byte order mark, which some Windows clients send before their JSON.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// A batch, with the text to which its rows refer.
+/// A batch, with the text that its rows refer to.
 #[derive(Debug, Default)]
 pub struct Batch {
     text: Bytes,
@@ -79,8 +79,8 @@ impl Batch {
     }
 
     /// Searches the rows' queries for visitors and repeated keys. Few batches contain either. For
-    /// all others, a single search of the text from the offset `from` onward shows that no row
-    /// needs a search of its own.
+    /// all other rows, a single search of the text from the offset `from` onward shows that none of
+    /// them needs to be searched.
     fn settle(&mut self, from: usize) {
         if !ask::has_mark(self.text.get(from..).unwrap_or_default()) {
             return;

@@ -54,7 +54,7 @@ pub enum InputFault {
     NotAnObject,
     /// `api_suffix` is missing or not a string.
     NoSuffix,
-    /// `api_suffix` is a string that contains half of a surrogate pair, which stands for no
+    /// `api_suffix` is a string that contains half of a surrogate pair, which does not represent a
     /// character.
     SuffixText,
     /// `api_suffix` is not `<pool>/allocate_number.json?…`.
@@ -88,9 +88,9 @@ pub enum RequestError {
         /// The accepted bytes.
         limit: usize,
     },
-    /// A compressed body decodes to many times its size.
+    /// A compressed body is many times larger when decoded.
     Inflated {
-        /// The maximum size in bytes to which a body of this compressed size may decode.
+        /// The maximum decoded size, in bytes, of a body with this compressed size.
         limit: usize,
     },
     /// The path and the query are longer than the server accepts.
@@ -244,8 +244,8 @@ impl RequestError {
         }
     }
 
-    /// Whether the connection must be closed after this error, because the data that follows is not
-    /// worth reading or cannot be trusted.
+    /// Whether the connection must be closed after this error, because the data that follows need
+    /// not be read or cannot be trusted.
     #[must_use]
     pub const fn closes(&self) -> bool {
         matches!(

@@ -20,7 +20,7 @@ const DEPTH_MAX: usize = 8;
 struct Body<'a> {
     #[serde(borrow)]
     requests: Option<Vec<&'a RawValue>>,
-    /// A synonym for `requests`. The published documentation uses it in one place.
+    /// A synonym for `requests`. The published documentation uses this form in one place.
     #[serde(borrow)]
     request: Option<Vec<&'a RawValue>>,
 }
@@ -70,7 +70,7 @@ impl<'de: 'a, 'a> Visitor<'de> for MembersVisitor<'a> {
     }
 }
 
-/// Reads `body` into `rows`, and returns the text to which the rows refer.
+/// Reads `body` into `rows`, and returns the text that the rows refer to.
 pub(crate) fn parse(
     body: &[u8],
     limits: &Limits,

@@ -23,8 +23,8 @@ pub fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     let target = VERSIONS.iter().find_map(|version| target_and_version.strip_suffix(*version))?;
     let (path, query) = target.split_at_checked(memchr(b'?', target)?)?;
     let is_single = matches!(route(str::from_utf8(path).ok()?), Ok(Route::Allocate { .. }));
-    // If the query contains another HTTP version, a proxy in front of the server may have read it
-    // as the end of the line.
+    // If the query contains another HTTP version, a proxy in front of the server may have taken it
+    // for the end of the line.
     let is_ambiguous = memmem::find(query, b" HTTP/").is_some();
     if !is_single || is_ambiguous || !path.iter().all(u8::is_ascii_graphic) {
         return None;

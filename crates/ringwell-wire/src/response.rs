@@ -240,8 +240,8 @@ const PAIRS: [[u8; 2]; 100] = {
 
 /// Returns eight digits as text, with the first digit in the lowest byte. Splits the value into
 /// halves, then pairs, then digits. Each step handles all parts of the word at once. Divides by
-/// multiplication, which is exact for so few digits. Nothing can overflow, and wrapping operations
-/// avoid overflow checks.
+/// multiplication, which is exact for so few digits. No operation can overflow; wrapping operations
+/// are used to avoid overflow checks.
 #[inline]
 const fn eight_digits(value: u64) -> u64 {
     let halves = (value / 10_000) | ((value % 10_000) << 32);

@@ -22,10 +22,10 @@ use text::{after, blanks, plain};
 /// The nesting depth of the body's members, which are within one object.
 const MEMBER_DEPTH: usize = 1;
 
-/// The result of reading a body, apart from the rows.
+/// The result of reading a body, except for the rows.
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
-    /// The text to which the rows refer: the body followed by the decoded strings. If nothing was
+    /// The text that the rows refer to: the body followed by the decoded strings. If nothing was
     /// decoded, this text is empty and the rows refer to the body itself.
     pub(crate) decoded: Vec<u8>,
     /// The offset before which queries need not be searched for `ring_pool_key` and

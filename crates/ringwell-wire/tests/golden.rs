@@ -31,7 +31,7 @@ fn is_above_the_codec(case: &cases::Case) -> bool {
         || headers.any(|(name, _)| name == "idempotency-key")
 }
 
-/// The length of the model's lockouts, which equals the lifetime of every pool in the cases.
+/// The length of the model's lockouts, which is also the lifetime of every pool in the cases.
 const LIFETIME_MS: u64 = 30 * 60 * 1000;
 
 struct Pool {

@@ -1,10 +1,10 @@
 //! Builds the program that users get, with profile-guided optimisation: builds it once with
 //! counters, runs it under load, and builds it again with the counts as the profile.
 //!
-//! The compiler then puts the code on the path of a batch in one place, inlines function calls in
-//! that code, and optimises all other code for size. The load resembles that of the benchmarks:
-//! batches of several sizes, in the styles of JSON that clients write, with durability `disk` and
-//! without it.
+//! The compiler then puts the code on a batch's path in one place, inlines function calls in that
+//! code, and optimises all other code for size. The load resembles that of the benchmarks: batches
+//! of several sizes, in the styles of JSON that clients write, with durability `disk` and without
+//! it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -27,7 +27,7 @@ struct IdleReport {
     kib_per_connection: f64,
 }
 
-/// Two servers, of which only one has idle connections. They are measured alternately, because the
+/// Two servers; only one of them has idle connections. They are measured alternately, because the
 /// same server's p99 may vary by half from one minute to the next.
 struct Pair {
     without: Server,

@@ -14,7 +14,7 @@ pub(super) struct BenchInputs {
     pub(super) smoke: bool,
 }
 
-/// The results of a benchmark, beyond what it prints.
+/// A benchmark's results, in addition to its printed output.
 pub(super) struct Findings {
     pub(super) raw: Value,
     /// Descriptions of wrong answers; empty if there were none.

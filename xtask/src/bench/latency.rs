@@ -10,8 +10,8 @@ use super::table::{self, median};
 
 /// Batches a second.
 const RATE: u32 = 1_000;
-/// The counts of bytes to flush: one block, the size of a batch of 40 rows, and ten blocks, the
-/// size of a large group.
+/// The counts of bytes to flush: one block (the size of a batch of 40 rows), and ten blocks (the
+/// size of a large group).
 const PROBE_BYTES: [u32; 2] = [4_096, 40_960];
 
 /// Runs the benchmark.

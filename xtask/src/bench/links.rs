@@ -11,7 +11,7 @@ use super::load::{OpenLoop, ROWS, open_loop};
 use super::server::{Demo, Server};
 use super::table::{self, median};
 
-/// Batches a second: so few that no batch has to wait for the core.
+/// Batches a second. The rate is so low that no batch has to wait for the core.
 const RATE: u32 = 1_000;
 
 /// Processes that serve one set of pools; the first receives the batches.

@@ -71,8 +71,8 @@ pub(super) struct OpenLoop {
 }
 
 impl OpenLoop {
-    /// Descriptions of the wrong answers. If `fixed` is set, the answers are those of the
-    /// fixed-bytes server, which contain no rows.
+    /// Descriptions of the wrong answers. If `fixed` is set, the answers come from the fixed-bytes
+    /// server and contain no rows.
     pub(super) fn problems(&self, fixed: bool) -> Vec<String> {
         let rows = if fixed { 0 } else { self.ok * ROWS };
         let checks = [
@@ -94,7 +94,7 @@ pub(super) struct ClosedLoop {
     pub(super) requests_per_second: f64,
     /// The server's user and system time, divided by the count of requests that it answered.
     pub(super) cpu_us_per_request: f64,
-    /// The share of the time that the server kept its core busy.
+    /// The share of the time for which the server kept its core busy.
     pub(super) busy: f64,
     wrk: Wrk,
     witness: OpenLoop,

@@ -97,9 +97,9 @@ struct Pair {
     ours: Vec<Sample>,
 }
 
-/// Runs `ringwell load` and wrk in a closed loop against the same servers. Shows whether one core
-/// of `ringwell load` can saturate one core of the server, and whether both senders report the same
-/// latency.
+/// Runs `ringwell load` and wrk in a closed loop against the same servers. Shows whether
+/// `ringwell load` on one core can saturate one core of the server, and whether both senders report
+/// the same latency.
 pub(super) fn loader(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!(
         "\nloader: `ringwell load` compared with wrk, {CONNECTIONS} connections in a closed loop,"
@@ -150,8 +150,8 @@ fn measure(
 }
 
 impl Pair {
-    /// The rate, the busy share of the server's core, and p50 and p99 in us: first those of wrk,
-    /// then those of `ringwell load`.
+    /// The rate, the busy share of the server's core, and p50 and p99 in us: first for wrk, then
+    /// for `ringwell load`.
     fn medians(&self) -> [[f64; 4]; 2] {
         let wrk = |pick: fn(&ClosedLoop) -> f64| median(self.wrks.iter().map(pick));
         let our = |pick: fn(&Sample) -> f64| median(self.ours.iter().map(pick));

@@ -1,5 +1,5 @@
-//! Measures allocation for batches of many sizes while the server does all its other work: it
-//! imports ten thousand lines, resizes every pool, takes snapshots, and drops history.
+//! Measures allocation for batches of many sizes while the server does all its other work:
+//! importing ten thousand lines, resizing every pool, taking snapshots and dropping history.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};

@@ -1,6 +1,6 @@
-//! Measures the cost of a web page's visitor, compared with one row of a batch. Alternates between
-//! `POST /site/v1/numbers` and a bulk request with one row for a new visitor, on one keep-alive
-//! connection each.
+//! Measures the cost of one visitor to a web page, compared with one row of a batch. Alternates
+//! between `POST /site/v1/numbers` and a bulk request with one row for a new visitor, on one
+//! keep-alive connection each.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -15,11 +15,11 @@ use super::server::{Server, free_address, pinned};
 use super::table::{self, median};
 use crate::shell::{is_installed, target_dir};
 
-/// Requests of each kind in one round. There are so few that the server can remember all new
-/// visitors of a run until their first keep-alive.
+/// The number of requests of each kind in one round. It is small enough that the server can
+/// remember all new visitors of a run until their first keep-alive.
 const ROUND: u32 = 2_000;
-/// Requests of one kind before the other kind's turn: so few that other work on the machine affects
-/// both kinds equally.
+/// The number of requests of one kind before the other kind's turn. It is small, so that other work
+/// on the machine affects both kinds equally.
 const TURN: u32 = 20;
 /// The lengths of two runs under callgrind. The startup costs the same in both, so the difference
 /// between their counts excludes it.

@@ -1,8 +1,8 @@
 //! Repeats experiments that the authors of comparable systems published with their figures. Prints
 //! one line for each experiment, with the published result and ours.
 //!
-//! The authors' machines were different, so do not compare the results directly: compare how far
-//! each result is from the limit that its experiment sets.
+//! The authors' machines were different, so do not compare the results directly. Compare how close
+//! each result is to the limit that its experiment sets.
 
 use std::process::Command;
 
@@ -108,7 +108,7 @@ fn at_rate(connections: u32, rate: u32, wanted: &str, load: &Load) -> Line {
     ]
 }
 
-/// The time that handing out all numbers would take at the rate of this run.
+/// The time that handing out all numbers would take at this run's rate.
 fn all_numbers(load: &Load) -> [Line; 2] {
     let numbers = load.rate() * f64::from(ROWS);
     let what = format!("as many requests of {ROWS} rows as it takes, connections: 64");

@@ -36,7 +36,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Builds the programs with one profile, so that both servers have the same optimisation.
+    /// Builds the programs with one profile, so that both servers are optimised in the same way.
     ///
     /// # Errors
     /// If the build fails.
@@ -80,7 +80,7 @@ impl Programs {
         })
     }
 
-    /// Returns the path of an example of `bench/`, and builds it if necessary.
+    /// Returns the path of an example from `bench/`, and builds it if necessary.
     ///
     /// # Errors
     /// If the build fails.

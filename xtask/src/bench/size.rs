@@ -1,5 +1,5 @@
 //! Measures a server with ten million numbers in 100,000 pools: its memory, the additional cost of
-//! a request, and the time of restarts.
+//! a request, and the time that restarts take.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use super::table::{self, median};
 /// The count of connections in the closed loop.
 const CONNECTIONS: u32 = 64;
 
-/// The warm-up time of the server with many pools. It is long enough to write each memory page of
-/// its history once. The kernel has to zero new pages, which costs as much as all of the server's
-/// other work.
+/// The warm-up time of the server with many pools. It is long enough for the server to write each
+/// memory page of its history once. The kernel has to zero new pages, which costs as much as all of
+/// the server's other work.
 const WARM_UP_SECONDS: u32 = 20;
 
 /// Runs the benchmark.

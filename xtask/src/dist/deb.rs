@@ -10,8 +10,8 @@ use anyhow::{Context as _, ensure};
 use super::release::{Release, read, set_mode, write};
 use crate::shell::{output, run};
 
-/// Files that the package must contain; without them, it would not work, or users would not find
-/// its documentation.
+/// Files that the package must contain. Without them, the package would not work or its
+/// documentation would be missing.
 const EXPECTED: [&str; 10] = [
     "./usr/bin/ringwell",
     "./lib/systemd/system/ringwell.service",

@@ -3,8 +3,8 @@
 //! and a bill of materials.
 //!
 //! Everything except the programs comes from files in the repository or is output of the program
-//! itself. Files in the archives have the time of the commit, so that the same commit produces the
-//! same archives.
+//! itself. Files in the archives have the commit's time, so that the same commit produces the same
+//! archives.
 
 mod deb;
 mod release;

@@ -1,4 +1,4 @@
-//! The last line of `JMeter`'s output, as versions 5.6 print it.
+//! The last line of `JMeter`'s output, in the format of version 5.6.
 
 #[test]
 fn batches_and_failures_are_read_from_jmeter_s_last_lines() {

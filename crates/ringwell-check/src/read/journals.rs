@@ -54,8 +54,8 @@ pub(super) fn journal(
             epoch: need(line.epoch, "epoch")?,
         });
     } else {
-        // The only other kind of line in a journal's dump reports damage and where the dump
-        // therefore ends early.
+        // The only other kind of line in a journal's dump reports damage and the position at which
+        // the dump ends early because of it.
         journal.damaged = true;
     }
     Ok(())

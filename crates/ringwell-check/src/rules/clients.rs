@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::history::{Asked, Batch, End, Lookup, MS, Part, Row, SourceLine, What, Whole};
 use crate::verdict::{Findings, Rule};
 
-/// The time that a batch may take beyond its deadline, for sending, receiving and waiting to be
-/// scheduled.
+/// The extra time that a batch may take beyond its deadline, to allow for sending, receiving and
+/// scheduling.
 const DEADLINE_SLACK: i64 = 50 * MS;
 
 /// Counts the rows and the numbers that the rules judge.
@@ -25,7 +25,7 @@ pub(super) fn count(whole: &Whole, part: &Part, findings: &mut Findings) {
     findings.numbers += numbers.len();
 }
 
-/// C1, according to clients: it is a violation if two rows got the same number, one of them within
+/// C1, according to clients: two rows must not get the same number if one of them gets it within
 /// the other's lockout. The rows' times are interpreted in the server's favour.
 pub(super) fn double(whole: &Whole, part: &Part, findings: &mut Findings) {
     let mut numbers: BTreeMap<u64, Vec<Row<'_>>> = BTreeMap::new();
@@ -76,8 +76,8 @@ fn lifetime(whole: &Whole, row: &Row<'_>) -> i64 {
 }
 
 /// C4: a number belongs to the requested pool and is not an overflow number; an overflow row gets
-/// the overflow number of the requested pool. Each attempt of a repeated row is judged by the
-/// pool's versions during that attempt.
+/// the overflow number of the requested pool. Each attempt of a repeated row is judged by the pool
+/// versions during that attempt.
 pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
     if whole.pools.is_empty() {
         return;

@@ -202,7 +202,7 @@ fn deviation<'a>(
                 );
                 return Some((Some(held.place), number, words, vec![held.place]));
             }
-            // The number's record was dropped with an old segment; the number is still in the
+            // The number's record was dropped with an old segment, but the number is still in the
             // snapshot.
             None => {}
             Some(newest) => {

@@ -35,7 +35,7 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// Adds an allocation whose number no row of its part got.
+    /// Adds an allocation whose number was given to no row in its part.
     pub(super) fn allocated(&mut self, rid: &str, allocation: &Allocation<'_>) {
         let Allocation { place, number, pool, at, released, .. } = *allocation;
         self.rids.insert(rid.into());

@@ -50,7 +50,7 @@ impl<'t> ByRow<'t> {
 }
 
 impl<'a> Timelines<'a> {
-    /// Merges the records of all journals in the order of their times.
+    /// Merges the records of all journals in time order.
     pub(crate) fn new(whole: &Whole, part: &'a Part) -> Self {
         // Sorts journals by their owners, so that the order of the files does not matter.
         let mut ranks = vec![0; whole.owners.len()];
@@ -58,7 +58,7 @@ impl<'a> Timelines<'a> {
             ranks[*index as usize] = rank;
         }
         let mut records: Vec<_> = part.records.iter().collect();
-        // The sort is stable: records of the same journal and millisecond keep their order.
+        // The sort is stable: records with the same journal and millisecond keep their order.
         records.sort_by_key(|record| (record.at, ranks[record.owner as usize]));
         let mut timelines = Self::default();
         for record in records {

@@ -134,7 +134,7 @@ fn legal(steps: &[Step]) -> Vec<Value> {
     lines
 }
 
-/// Plants the fault; returns `false` if the history contains no line to which the fault applies.
+/// Plants the fault; returns `false` if the fault applies to no line in the history.
 fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
     let chosen = |lines: &[Value], fits: &dyn Fn(&Value) -> bool| {
         let places: Vec<_> = (0..lines.len()).filter(|index| fits(&lines[*index])).collect();
@@ -146,7 +146,7 @@ fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
     let rows = rows.flat_map(|line| line["rows"].as_array().unwrap());
     let answered: Vec<_> =
         rows.map(|row| format!("a=b&rid={}", row["rid"].as_str().unwrap())).collect();
-    // An allocation without an answer may be lost: no client depends on it.
+    // An allocation without an answer may be lost, because no client depends on it.
     let promised = |line: &Value| answered.iter().any(|params| line["params"] == params.as_str());
     let found = match lie {
         Lie::Lost => chosen(lines, &|line| allocates(line) && promised(line)),
@@ -172,7 +172,7 @@ fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
         Lie::Pool => lines[index]["rows"][0]["num"] = json!("2999999999"),
         Lie::TwoAnswers => lines.push(copy),
         Lie::Overflow => {
-            // At this time, the lockout of every number has ended.
+            // By this time, every lockout has ended.
             let (id, t) = (format!("{RUN}-888"), 80 * SECOND);
             let row = json!({"pool": 0, "rid": format!("{id}-0"), "par": ""});
             lines.push(json!({"k": "inv", "id": id, "t": t, "op": "alloc", "rows": [row]}));
@@ -243,7 +243,7 @@ fn the_second_implementation_agrees_on_random_histories_with_and_without_faults(
     for place in 0..HISTORIES {
         let steps = steps().new_tree(&mut runner).unwrap().current();
         let mut lines = legal(&steps);
-        // One of every `LIES.len() + 1` histories contains no fault.
+        // One in `LIES.len() + 1` histories contains no fault.
         if let Some((lie, _)) = LIES.get(place % (LIES.len() + 1)) {
             plant(*lie, &mut lines, place);
         }

@@ -45,7 +45,7 @@ fn targets_are_numbers_or_sip_addresses() {
     }
 }
 
-/// Of several rules for the same number or pool, only the first would apply.
+/// If several rules covered the same number or pool, only the first would apply.
 #[test]
 fn a_number_a_pool_and_the_default_have_one_rule_each() {
     let rule = |of: &str| format!("[[calls.destination]]\nto = [\"+18005550199\"]\n{of}\n");

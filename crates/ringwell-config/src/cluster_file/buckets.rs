@@ -49,7 +49,7 @@ fn read_run(mut section: Section<'_, '_>, shards: Option<u16>, owners: &mut Owne
     let shards = shards.unwrap_or(SHARDS_MAX);
     let is_known = shard.is_some_and(|shard| shard < shards);
     if let Some(shard) = shard.filter(|_| !is_known) {
-        let message = format!("is {shard}, which no node has");
+        let message = format!("is {shard}, but no node has this shard");
         section.fault(
             "shard",
             ValueError::new(message).hint("write the number of a shard that a node has"),

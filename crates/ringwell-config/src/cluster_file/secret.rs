@@ -1,4 +1,4 @@
-//! The secret of a cluster: in the cluster file or, better, in a separate file.
+//! A cluster's secret: in the cluster file or, better, in a separate file.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Cluster files as users write them, and the reported faults.
+//! Tests which cluster files are accepted, and the faults reported for the others.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::tests::lines;
 
 const SECRET: &str = "a-secret-of-the-tests";
 
-/// Two nodes with two shards each. The first starts on line 3, the second on line 8.
+/// Two nodes with two shards each. The first node starts on line 3, the second on line 8.
 const GOOD: &str = r#"version = 3
 secret_file = "cluster.secret"
 [[node]]
@@ -290,8 +290,8 @@ fn all_buckets_are_assigned_once_to_existing_shards() {
     check_runs(
         &[(0, 511, 0), (511, 1023, 4)],
         "cluster.toml:18: buckets[1].first: bucket 511 is already listed; assign each bucket to \
-         only one shard\ncluster.toml:20: buckets[1].shard: is 4, which no node has; write the \
-         number of a shard that a node has\n",
+         only one shard\ncluster.toml:20: buckets[1].shard: is 4, but no node has this shard; write \
+         the number of a shard that a node has\n",
     );
     check_runs(
         &[(1, 510, 0), (512, 1000, 1)],

@@ -1,4 +1,4 @@
-//! Ring pools in CSV as users write them, and the reported faults.
+//! Tests which CSV files with ring pools are accepted, and the faults reported for the others.
 
 use ringwell_core::{Millis, PoolId};
 
@@ -62,7 +62,7 @@ id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,first_numbe
     assert!(pool(2).tracking().is_none());
 }
 
-/// Earlier versions kept only the last line of a pool, and could lose its only overflow number.
+/// Earlier versions kept only a pool's last line, and could lose the pool's only overflow number.
 #[test]
 fn lines_of_one_pool_complete_each_other_and_do_not_contradict() {
     let heading = "id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,\
@@ -147,7 +147,7 @@ pools.csv:1: lifetime: the column is unknown; the columns are id, ring_pool_key,
         numbers, \
         next_ring_pool_key, overflow_number, first_number, name, tracking_url, destination_url, \
         network, advertiser, campaign\n";
-    // The first line describes a pool, whose key must not be in the log.
+    // Without a header, the first line describes a pool, and the fault must not show its key.
     let columns = ["1", "2", "3", "4"].map(|nth| format!("pools.csv:1: column {nth}: {none}"));
     let missing = ["id", "ring_pool_key", "lifetime_seconds", "numbers"]
         .map(|name| format!("pools.csv:1: {name}: the column is missing\n"));

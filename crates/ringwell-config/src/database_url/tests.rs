@@ -61,7 +61,8 @@ fn a_url_behind_sqlite_is_refused_without_its_password() {
     }
 }
 
-/// The driver would log the values of unknown parameters at each attempt to connect.
+/// Unknown parameters are refused, because the driver would log their values at each attempt to
+/// connect.
 #[test]
 fn unknown_parameters_are_refused_by_name_and_without_their_values() {
     for (query, named) in [

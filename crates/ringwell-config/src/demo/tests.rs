@@ -1,4 +1,4 @@
-//! The demo's pools, which are the same everywhere.
+//! Tests that the demo's pools are valid and the same everywhere.
 
 use ringwell_directory::Directory;
 

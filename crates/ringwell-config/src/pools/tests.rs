@@ -1,4 +1,4 @@
-//! Ring pools in TOML as users write them, and the reported faults.
+//! Tests which ring pools in TOML are accepted, and the faults reported for the others.
 
 use ringwell_core::Millis;
 

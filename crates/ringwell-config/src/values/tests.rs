@@ -1,4 +1,4 @@
-//! Tests reading values from their written form.
+//! Tests that values are read correctly from their written form.
 
 use proptest::prelude::*;
 

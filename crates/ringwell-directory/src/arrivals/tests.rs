@@ -1,4 +1,4 @@
-//! Three pools: two of this node, and one of another node.
+//! Tests numbers that arrive in three pools: two of this node, and one of another node.
 
 use ringwell_core::Millis;
 
@@ -51,7 +51,7 @@ fn only_numbers_that_were_in_no_pool_of_the_node_arrive() {
     let of = |arrivals: Arrivals| arrivals.pools;
     assert_eq!(of(arrivals(&before, &after)), [(PoolId(1), vec![range(25, 5), range(40, 2)])]);
     assert_eq!(of(arrivals(&after, &before)), [(PoolId(2), vec![range(10, 2)])]);
-    // Numbers that move within the node.
+    // Numbers that move within the node do not count as arrivals.
     let lent = directory(vec![
         pool(1, vec![range(0, 12)], 10),
         pool(2, vec![range(12, 8)], 20),

@@ -119,7 +119,8 @@ fn a_change() -> impl Strategy<Value = (u64, Option<(u64, u32, Option<u64>)>)> {
 }
 
 proptest! {
-    /// A state equals the one built directly from its list of pools, whatever changes led to it.
+    /// A state equals the one built directly from its list of pools, regardless of the changes that
+    /// led to it.
     #[test]
     fn a_changed_state_equals_one_built_from_its_pools(
         changes in proptest::collection::vec(proptest::collection::vec(a_change(), 1..4), 1..12),

@@ -1,4 +1,4 @@
-//! Tests of differing copies of the owners, and of merging entries from one copy into another.
+//! Tests copies of the owners that differ, and tests merging entries from one copy into another.
 
 use proptest::prelude::*;
 
@@ -14,8 +14,8 @@ fn owners() -> Owners {
 
 proptest! {
     /// Each shard represents a node and has its own copy of the owners. Only the present owner
-    /// gives a bucket away, and the next owner takes it in the same step. Copies are exchanged in
-    /// any order.
+    /// gives a bucket away, and the next owner receives it in the same step. Copies are exchanged
+    /// in any order.
     #[test]
     fn no_bucket_ever_has_two_owners_that_know_it(
         steps in proptest::collection::vec((0..8_u16, 0..SHARDS, 0..SHARDS, any::<bool>()), 1..200)
@@ -75,7 +75,7 @@ fn data_from_before_a_move_give_way_to_the_newer_count_and_to_a_newer_map() {
     assert!(!stale.learn(&next, own) && stale.give_way(&next, own, own));
     assert_eq!(stale.lost_since(&owners(), own), [0]);
     assert!(!stale.give_way(&next, own, own), "nothing is left");
-    // By the newer version, the shard itself belongs to another node.
+    // In the newer version, the shard itself belongs to another node.
     let same = Owners { version: 4, ..owners() };
     let (mut stale, is_first) =
         (owners(), |bucket: &u16| owners().get(*bucket).unwrap().shard == 0);

@@ -1,4 +1,4 @@
-//! The rules for one pool.
+//! Tests the rules for one pool.
 
 use super::*;
 

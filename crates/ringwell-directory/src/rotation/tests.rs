@@ -1,4 +1,4 @@
-//! Clashes between new pools and existing ones.
+//! Tests that clashes between new pools and existing ones are found.
 
 use ringwell_core::{Millis, PoolId};
 

@@ -1,4 +1,4 @@
-//! Look-ups of pools by id.
+//! Tests looking up pools by id.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ proptest! {
         }
     }
 
-    /// Uses only ids of four buckets, so that several pools may be in one table.
+    /// Uses only ids from four buckets, so that several pools may be in one table.
     #[test]
     fn pools_of_one_bucket_are_found_too(ids in prop::collection::btree_set(0_u64..100_000, 1..400)) {
         let of_one: BTreeSet<u64> =

@@ -49,8 +49,7 @@ fn on_a_full_disk_the_group_waits_and_is_stored_when_there_is_room() {
     let settings = Settings { spare_segments: 1, ..settings(disk.path()) };
     let mut shard = open(&settings);
     let mut groups = vec![shard.store(10)];
-    // The spare segment may or may not exist yet. In either case, the space is used up after some
-    // groups.
+    // The space is used up after some groups, whether or not the spare segment exists yet.
     disk.fill();
     let full = loop {
         groups.push(shard.group(30_000));

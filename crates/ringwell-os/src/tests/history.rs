@@ -74,7 +74,7 @@ fn the_newest_two_snapshots_are_kept() {
     let kept = ["00000000000000000004.rps", "00000000000000000005.rps"];
     let segment = "0000000000000001.rpj";
     assert_eq!(names(&settings), [kept[0], kept[1], segment]);
-    // A killed process leaves an unfinished snapshot, which the next start removes.
+    // The next start removes an unfinished snapshot that a killed process has left.
     fs::write(settings.shard_directory(0).join("00000000000000000077.tmp"), "x").unwrap();
     shard.journal.close().unwrap();
     let shard = open(&settings);
@@ -128,6 +128,6 @@ fn no_file_that_a_snapshot_needs_is_dropped() {
     assert_eq!(expired(&shard), None);
     shard.snapshot();
     assert_eq!(expired(&shard).map(|old| old.first_n), Some(1));
-    // The history is not yet old enough to be dropped.
+    // The history is not dropped, because it is not old enough yet.
     assert_eq!(shard.journal.expired(Millis(4), CLOCKS), None);
 }

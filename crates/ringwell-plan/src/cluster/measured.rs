@@ -46,8 +46,8 @@ pub(super) const MANY_NUMBERS: Measured = Measured {
     value: 1.43,
     unit: "times",
     command: "cargo xtask bench size",
-    conditions: "CPU of a batch, divided by that with 200 pools of 500; applied above 100,000 \
-                 numbers",
+    conditions: "CPU of a batch, divided by the CPU of a batch with 200 pools of 500; applied \
+                 above 100,000 numbers",
 };
 
 /// The additional CPU time for each other shard of the same process that receives rows of a batch.
@@ -56,7 +56,7 @@ pub(super) const SHARD: Measured = Measured {
     value: 3.49,
     unit: "us",
     command: "cargo xtask bench shards",
-    conditions: "CPU of two shards on one core, minus that of one shard; durability memory, \
+    conditions: "CPU with two shards on one core, minus CPU with one shard; durability memory, \
                  medians of 3",
 };
 
@@ -67,7 +67,7 @@ pub(super) const HOP: Measured = Measured {
     value: 65.0,
     unit: "us",
     command: "cargo xtask bench links",
-    conditions: "CPU of both nodes (TCP), minus that of one shard, at 1,000 batches/s. Each batch \
+    conditions: "CPU of both nodes (TCP), minus CPU with one shard, at 1,000 batches/s. Each batch \
                  wakes threads, so this is an upper bound. Clock resolution: 5 us",
 };
 

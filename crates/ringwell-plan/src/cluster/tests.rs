@@ -32,7 +32,7 @@ fn all_numbers_of_north_america_take_twelve_hours_and_one_core_is_hardly_busy() 
     let all = Traffic { numbers: Some(5.5e9), node_memory: 300e9, ..traffic(127_315.0) };
     let figures = estimate(&all).unwrap();
     assert_near(value(&figures, "time to hand out every number once"), 12.0 * 3_600.0);
-    // There are 3,183 batches a second. Each takes 18.19 us, times 1.43 because there are many
+    // Expects 3,183 batches a second of 18.19 us each, multiplied by 1.43 because there are many
     // numbers.
     assert_near(value(&figures, "cores that are busy"), 3_183.0 * 18.19e-6 * 1.43);
     assert_near(value(&figures, "memory of all nodes"), 5.5e9 * 45.5);
@@ -71,7 +71,7 @@ fn a_journal_takes_full_blocks_when_batches_are_flushed_alone() {
 #[test]
 fn requests_of_one_row_fill_the_history_of_a_shard_within_hours() {
     let figures = estimate(&Traffic { rows_per_batch: 1.0, ..traffic(50.0) }).unwrap();
-    // 8 GiB, at 4 KiB a request.
+    // Seconds until requests of 4 KiB each fill 8 GiB.
     let alone = 8.0 * 1_073_741_824.0 / (50.0 * 4_096.0);
     assert_near(value(&figures, "history, each batch flushed alone"), alone);
     assert_near(value(&figures, "history, busy"), 30.0 * 86_400.0);
@@ -115,13 +115,13 @@ fn keep_alives_take_cpu_journal_and_history_and_a_longer_history_takes_disk() {
     let kept = Traffic { keep_alives_per_second: 50.0, ..pages };
     let [none, all] = [pages, kept].map(|traffic| estimate(&traffic).unwrap());
     let both = |what| (value(&none, what), value(&all, what));
-    // One block of 4 KiB for each of the 10 allocations, and for each of the 50 keep-alives.
+    // Each of the 10 allocations and 50 keep-alives writes one block of 4 KiB.
     let (before, after) = both("journal, each batch flushed alone");
     assert_near(before, 10.0 * 4_096.0);
     assert_near(after, 60.0 * 4_096.0);
     let (before, after) = both("journal, busy");
     assert_near(after - before, 50.0 * 17.3 * 4_096.0 / 4_088.0);
-    // A request of one row: HTTP, and a fortieth of a batch's rows.
+    // A request of one row costs the HTTP part of a batch of 40 rows, and a fortieth of the rest.
     let (before, after) = both("cores that are busy");
     assert_near(after - before, 50.0 * (9.04 + (18.19 - 9.04) / 40.0) * 1e-6);
     let (before, after) = both("history, each batch flushed alone");

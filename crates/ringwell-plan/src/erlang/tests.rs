@@ -1,8 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Parses a printed share, such as `1.84 %` or `3.6e-6`. Returns it with a tolerance of half a unit
-/// of its last digit.
+/// Parses a printed share, such as `1.84 %` or `3.6e-6`. Returns the share, and a tolerance of half
+/// a unit in the last digit.
 fn printed(text: &str) -> (f64, f64) {
     let (digits, unit) = if let Some(percent) = text.strip_suffix(" %") {
         (percent, 0.01)
@@ -139,8 +139,8 @@ fn the_formula_equals_a_simulated_pool_with_a_fixed_lockout() {
     for (numbers, load) in [(10, 8.0), (100, 80.0), (100, 100.0)] {
         let computed = blocking(f64::from(numbers), load);
         let seen = simulated(usize::try_from(numbers).unwrap(), load);
-        // Five standard deviations of the lost share of 400,000 visitors. Losses come in bursts, so
-        // the variance is multiplied by the count of numbers.
+        // Five standard deviations of the share of 400,000 visitors that is lost. Losses come in
+        // bursts, so the variance is multiplied by the count of numbers.
         let slack = 5.0 * (computed / 400_000.0 * f64::from(numbers)).sqrt();
         assert!((computed - seen).abs() <= slack, "{numbers} at {load}: {computed} against {seen}");
     }

@@ -78,5 +78,5 @@ pub(super) async fn ask(
     let _ = batch::answer(&shard, Kind::Bulk, &terms, read, render).await;
 }
 
-/// The time at which each batch was sent, by the number of the batch.
+/// The time at which each batch was sent, by batch number.
 pub(super) type Sent = BTreeMap<u64, u64>;

@@ -1,5 +1,5 @@
-//! Performs the final checks of a run, after the last fault: requests a number from every pool, and
-//! looks up the visitor of every number.
+//! Performs a run's final checks after the last fault: requests a number from every pool, and looks
+//! up every number's visitor.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -52,8 +52,8 @@ impl World {
         }
     }
 
-    /// Postpones the probes until lockouts and holds have ended. If shard time has leapt, they end
-    /// later by the length of the leap, possibly after the calm period.
+    /// Postpones the probes until lockouts and holds have ended. If shard time has leapt, lockouts
+    /// and holds end later by the length of the leap, possibly after the calm period.
     fn is_postponed(&mut self) -> bool {
         let most_us = self.judge.borrow().leapt_ms() * 1000;
         let now = self.now();
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Checks that a look-up of each number that a visitor has seen finds that visitor.
+    /// For each number that a visitor has seen, checks that a look-up finds that visitor.
     pub(super) fn check_look_ups(&mut self) -> Judged {
         let owner = (0..self.machines.len()).find(|at| {
             self.machines[*at].process.as_ref().is_some_and(|it| it.owns_all(&self.servers))

@@ -70,7 +70,7 @@ pub(super) struct Begun {
     pub(super) take_overs: u64,
     /// The shard time of the newest record that an earlier process wrote.
     pub(super) last_at_ms: u64,
-    /// Whether the process knows the previous owner's shard time: from a heartbeat, or because that
+    /// Whether the process has the previous owner's shard time: from a heartbeat, or because that
     /// owner ran on this machine since the last boot.
     pub(super) knows_time: bool,
     pub(super) now_ms: u64,
@@ -84,8 +84,7 @@ pub(super) struct Judge {
     granted: BTreeMap<(u64, u64, u16), Grant>,
     /// For each number, the allocations that visitors have seen, in the order of the answers.
     pub(super) held: BTreeMap<u64, Vec<SeenNumber>>,
-    /// The true time of the newest grant of each number, no matter whether its answer was ever
-    /// sent.
+    /// The true time of the newest grant of each number, whether or not its answer was ever sent.
     newest_us: BTreeMap<u64, u64>,
     /// The author that each process names in its messages, by process and shard.
     authors: BTreeMap<(u64, u16), Incarnation>,
@@ -95,11 +94,11 @@ pub(super) struct Judge {
     /// time.
     offsets_ms: BTreeMap<u16, (u64, i64)>,
     /// Processes that own a shard again because the servers lost messages, with the first group
-    /// that was lost. If such a process never noticed the owner that followed it, it has no
+    /// that was lost. If such a process never detected the owner that followed it, it has no
     /// evidence of the loss.
     unaware: BTreeMap<(u64, u16), u64>,
-    /// Starts without a reliable time: the shard, the first group of the process, and how far shard
-    /// time has leapt.
+    /// The starts of processes without a reliable time: the shard, the first group of the process,
+    /// and how far shard time has leapt.
     leaps_us: Vec<(u16, u64, u64)>,
     /// For each shard, the number of take-overs until each start, by the true time of the start.
     take_overs: BTreeMap<u16, BTreeMap<u64, u64>>,
@@ -179,7 +178,7 @@ impl Judge {
         }
     }
 
-    /// Checks that the log contains the record of an answer, written by the process that sends the
+    /// Checks that the log contains an answer's record, written by the process that sends the
     /// answer.
     fn check_stored(&self, servers: &Servers, grant: &Grant) -> Judged {
         let Some(author) = self.authors.get(&(grant.process, grant.shard)) else { return Ok(()) };
@@ -219,9 +218,9 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether the owner that granted `new` cannot know that another process handed the number out.
-    /// This is the case if the servers have lost everything that the other process wrote, including
-    /// its take-over message.
+    /// Whether the owner that granted `new` cannot detect that another process handed the number
+    /// out. This is the case if the servers have lost everything that the other process wrote,
+    /// including its take-over message.
     fn is_unaware(&self, new: &Grant, held: &SeenNumber) -> bool {
         let first_lost = self.unaware.get(&(new.process, new.shard));
         held.is_lost

@@ -17,12 +17,12 @@ use crate::pace::{MS, SECOND};
 /// The largest difference between wall clocks and true time.
 const SKEW_US: u64 = 600 * SECOND;
 
-/// If a start takes longer than this, another process may start too, because the first start may
+/// If a start takes longer than this, another process may start too, because the first start might
 /// never end.
 const START_MAX_US: u64 = 50 * SECOND;
 
 impl World {
-    /// Handles the faults and the operators' actions of one second.
+    /// Handles one second of faults and operators' actions.
     pub(super) fn second(&mut self) {
         self.add(self.now() + SECOND, Event::Second);
         let (lines, lost) = lock(&self.servers).inject(self.now(), self.machines.len());
@@ -191,7 +191,7 @@ impl World {
         self.machines[at].heard = None;
     }
 
-    /// Starts the process of a machine that has waited as a standby.
+    /// Starts the process on a machine that has waited as a standby.
     fn start_after(&mut self, at: usize, waits: &Silence) {
         let since_boot = Duration::from_micros(self.shared.since_boot_us(at));
         let wall = Duration::from_micros(self.shared.wall_us(at));

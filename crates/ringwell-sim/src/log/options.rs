@@ -16,7 +16,7 @@ pub struct LogOptions {
     pub off: Vec<LogFault>,
     /// A planted bug.
     pub bug: Option<Bug>,
-    /// Whether the events of the run are recorded as lines of text.
+    /// Whether to record the events of the run as lines of text.
     pub keeps_tale: bool,
 }
 

@@ -58,7 +58,7 @@ pub(super) struct Process {
     pub(super) busy_until: u64,
     pub(super) began_us: u64,
     pub(super) state: Rc<RefCell<ProcessPhase>>,
-    /// The batches that were sent to the process and have no answer yet.
+    /// The batches that were sent to the process but not yet answered.
     pub(super) batches: BTreeSet<u64>,
 }
 
@@ -216,7 +216,7 @@ impl Start {
             withholds: false,
             only: None,
         };
-        // Decides without production code whether the process knows the previous owner's time. It
+        // Determines without production code whether the process has the previous owner's time. It
         // does if the heartbeat contains the previous owner's epoch for every shard.
         let before: Vec<u64> =
             reads.iter().map(|it| it.recovered.tip.epoch.saturating_sub(1)).collect();

@@ -98,7 +98,7 @@ pub(super) enum AppendReply {
     Silence,
 }
 
-/// The servers' reaction to a request for many messages, whose result is only a hint.
+/// The servers' reaction to a request for many messages. The result is only a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Consumers {
     /// The servers refuse the request, as they do if the client has no permission for it.
@@ -223,7 +223,7 @@ impl Stream {
     }
 
     /// Appends another program's message, unless the log is empty: a copy of the message `copied`
-    /// places before the last one or, if there is none, `bytes`, possibly another shard's group.
+    /// places before the last one, or `bytes` if there is none. These may be another shard's group.
     fn store_foreign(&mut self, copied: Option<usize>, bytes: Bytes) {
         let Some(&Stored { author, tip, .. }) = self.messages.last() else { return };
         let copied = copied.and_then(|back| self.messages.iter().nth_back(back));
@@ -474,8 +474,8 @@ impl Servers {
         stream.bad.retain(|_, (changes, _)| *changes > 0);
     }
 
-    /// Injects the servers' faults of one second. Returns lines for the run's story, and the shards
-    /// that have lost messages, each with the kind of loss.
+    /// Injects one second of server faults. Returns lines for the run's story, and the shards that
+    /// have lost messages, each with the kind of loss.
     pub(super) fn inject(&mut self, now: u64, machines: usize) -> (Vec<String>, Vec<(u16, Loss)>) {
         let (mut lines, mut losses) = (Vec::new(), Vec::new());
         if self.strikes.strikes(LogFault::Slow) {

@@ -1,4 +1,5 @@
-//! A process's access to the snapshots beside the simulated log, with their faults.
+//! A process's access to the snapshots that are stored beside the simulated log, including the
+//! faults of snapshots.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Reports the decisions of one process's shards to the judge.
+//! Reports decisions made by one process's shards to the judge.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! The world of a run: two or three machines, one of which should serve; the servers of the log;
-//! and the clients.
+//! The world of a run: two or three machines, of which one should serve, the log's servers, and the
+//! clients.
 //!
 //! It polls the tasks of processes one at a time. As in the real system, heartbeats are only hints:
 //! they may be late or lost, and a standby may start while another process serves.
@@ -52,7 +52,7 @@ const RETRIED: [&str; 4] =
 /// another process appends new ones during the start.
 const RETRIED_AFTER_LOSS: [&str; 2] = ["does not follow", "has changed since"];
 
-/// The maximum delay of an answer beyond its deadline.
+/// The maximum time by which an answer may miss its deadline.
 const LATE_US: u64 = 5 * MS;
 
 /// An event in the run.

@@ -102,8 +102,8 @@ impl Model {
             } else {
                 (new, Self::promised_until(new), &held.grant)
             };
-            // If a wall clock was set ahead and the new time was trusted, lockouts end early. The
-            // same applies to lockouts that other shards of the machine adopted.
+            // If a wall clock was set ahead and the new time was trusted, lockouts end early,
+            // including those that other shards of the machine adopted.
             let clock = self.shards.get(&first.shard);
             let believed_ms = clock.map_or(0, |clock| clock.believed_ms - first.believed_ms);
             let excused_us = if is_older {
@@ -230,7 +230,7 @@ impl Model {
         }
         for held in self.held.values().flatten() {
             let Grant { number, at_ms, lifetime_ms, .. } = held.grant;
-            // For numbers from another owner, the times are those of another clock.
+            // Numbers from another owner have times from another clock.
             let is_ours = held.grant.shard == recovery.shard && held.keeper == recovery.shard;
             if !is_ours || held.is_lost || held.is_forgotten || held.until_us <= recovery.now_us {
                 continue;
@@ -312,7 +312,7 @@ impl Model {
     }
 
     /// Checks that a number is sent before the deadline and that no other visitor has it when it is
-    /// sent, no matter when it was granted.
+    /// sent, regardless of when it was granted.
     pub(super) fn check_leaving(&self, grant: &Grant, row: &Row) -> Judged {
         let fault = |rule, text| Err(broken(rule, grant.shard, grant.number, text));
         let late_us = row.now_us.saturating_sub(row.deadline_us);

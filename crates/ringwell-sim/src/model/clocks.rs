@@ -16,8 +16,8 @@ pub(crate) const LENGTHENED_MS: u64 = 2 * SKEW_MAX_MS;
 /// The most that shard time may gain on true time between two starts without a reboot.
 const SLEWED_MS: i64 = 100;
 
-/// Returns the shard time that must pass for a lifetime to pass in true time. This allows for shard
-/// time to gain on true time.
+/// Returns how much shard time must pass before a lifetime has certainly passed in true time,
+/// because shard time may gain on true time.
 pub(super) fn lockout_ms(lifetime_ms: u64) -> u64 {
     lifetime_ms + lifetime_ms.div_ceil(2_000) + 1
 }

@@ -105,8 +105,8 @@ impl Model {
         // The allocations of another shard are in another journal, and their times are from another
         // clock.
         let is_here = later.first().is_some_and(|next| next.shard == grant.shard);
-        // An allocation may have been lost with its group, and the clock may have been set back
-        // after that, so later allocations may have earlier times.
+        // An allocation may have been lost with its group. If the clock was set back after that,
+        // later allocations may have earlier times.
         let here = later.iter().filter(|next| is_here && next.shard == grant.shard);
         let next_ms = here.map(|next| next.at_ms).min().filter(|next_ms| *next_ms > grant.at_ms);
         Wanted {
@@ -120,7 +120,7 @@ impl Model {
             },
             params: grant.params.clone(),
             // The record may have been dropped because of a later allocation, even if no visitor
-            // ever saw the number of that allocation.
+            // ever saw the later allocation's number.
             is_newest: all.last().is_some_and(|newest| is_it(&newest)),
             next_us: None,
             end_us: None,

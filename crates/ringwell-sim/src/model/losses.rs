@@ -12,8 +12,8 @@ impl Model {
             return Ok(());
         }
         if loss != Loss::Nothing {
-            // The lost end of the journal may have contained the only copies of records from
-            // dropped history.
+            // The lost end of the journal may have contained the only remaining copies of records
+            // whose history was dropped.
             self.forget_holders(shard);
         }
         for holders in self.holders.values_mut() {
@@ -64,8 +64,8 @@ impl Model {
         Ok(())
     }
 
-    /// Handles the end of a node without files. The lockouts that it kept are lost, and so is the
-    /// history of the numbers that it had passed to other nodes.
+    /// Handles the end of a node without files. The node's lockouts are lost, and so is the history
+    /// of the numbers that it had passed to other nodes.
     fn forget_all(&mut self, recovery: &Recovery, shards: &[u16]) {
         let shard = recovery.shard;
         self.forget_holders(shard);

@@ -1,8 +1,8 @@
 //! The reference model, which judges every answer. It shares no code with the rules that it judges.
 //!
 //! It receives each number that an owner hands out, the time of each answer, and the state after
-//! each restart. Times of visitors are in true time (microseconds), and times of an owner are in
-//! its shard time (milliseconds). Numbers, pools and shards are plain integers here, on purpose.
+//! each restart. Visitors' times are in true time (microseconds), and an owner's times are in its
+//! shard time (milliseconds). Numbers, pools and shards are plain integers here, on purpose.
 //! Source: docs/spec/simulation.md, "What is checked".
 
 mod checks;
@@ -62,8 +62,8 @@ impl Model {
         Ok(())
     }
 
-    /// Records that an owner lacked the answer to a row and has given a new answer, which it keeps
-    /// from now on.
+    /// Records that an owner lacked the answer to a row and has given a new one. The owner must
+    /// keep the new answer from now on.
     fn asked_again(&mut self, retry: Option<(u64, u16)>) {
         let place = retry.and_then(|row| self.by_retry.get(&row).copied());
         let Some((number, index)) = place else { return };
@@ -284,7 +284,7 @@ impl Model {
         })
     }
 
-    /// Records that a pool does not belong to this shard any more.
+    /// Records that a pool no longer belongs to this shard.
     pub(crate) fn left(&mut self, shard: u16, pool: u64) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.pools.remove(&pool);

@@ -1,4 +1,4 @@
-//! Tests the model with forged histories. Without a simulator, the model must reject each history
+//! Tests the model with forged histories, without a simulator. The model must reject each history
 //! that breaks a promise.
 
 use std::collections::BTreeMap;
@@ -86,7 +86,7 @@ fn two_visitors_of_one_number_are_found_whatever_the_shards_believe() {
     let mut model = model();
     model.granted(grant(1, FIRST, 0)).unwrap();
     answer(&mut model, 1, Shown::Number(FIRST), 10).unwrap();
-    // The shard has lost its whole state, and no check has detected the loss.
+    // Even if the shard has lost its whole state undetected, the second visitor is found.
     model.shards.values_mut().for_each(|shard| shard.numbers.clear());
     model.granted(grant(2, FIRST, SECOND - 1)).unwrap();
     assert_eq!(rule(answer(&mut model, 2, Shown::Number(FIRST), SECOND)), "double");
@@ -144,7 +144,7 @@ fn the_wrong_order_and_an_overflow_without_cause_are_found() {
     assert_eq!(rule(model.exhausted(0, 7, 1, None)), "overflow without cause");
     model.granted(grant(2, FIRST + 1, 1000)).unwrap();
     model.exhausted(0, 7, 1, None).unwrap();
-    // Both numbers are free again, and the first one has been free for longer.
+    // Both numbers are free again. The first one has been free for longer, so it must be next.
     assert_eq!(rule(model.granted(grant(3, FIRST + 1, 3 * SECOND))), "wrong order");
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct PoolRule {
     pub(crate) numbers: Vec<u64>,
 }
 
-/// A number that an owner has given to a row, no matter whether the answer is ever sent.
+/// A number that an owner has given to a row, whether or not the answer is ever sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     /// The number of the batch, and the index of the row in it.
@@ -49,7 +49,7 @@ pub(crate) struct Grant {
     pub(crate) params: String,
     /// The time after which no caller waits for the number.
     pub(crate) deadline_us: u64,
-    /// The total undetected lead over true time that the shard's clock gained at restarts before
+    /// The total time that the shard's clock gained on true time, undetected, at restarts before
     /// the grant.
     pub(super) believed_ms: i64,
     /// The lifetime of the pool at the time of the grant.
@@ -65,7 +65,7 @@ pub(crate) struct Holding {
     /// The time before which no other visitor may get the number.
     pub(super) until_us: u64,
     /// The shard that now has the number's pool. The next two fields describe this shard's clock
-    /// since the grant: the total undetected lead over true time that it gained at restarts, and
+    /// since the grant: the total time that it gained on true time, undetected, at restarts, and
     /// the total of its leaps.
     pub(super) keeper: u16,
     pub(super) believed_us: u64,
@@ -77,10 +77,10 @@ pub(crate) struct Holding {
     /// Whether the number has been in another pool since the grant. The visitor is not recorded in
     /// that other pool.
     pub(super) was_lent: bool,
-    /// Whether the number has been out of its pool since the grant. The visitor may then have got
+    /// Whether the number has been out of its pool since the grant. If so, the visitor may have got
     /// another number.
     pub(super) was_away: bool,
-    /// Whether the disk has lost the grant's record. Nothing is promised any more in this case.
+    /// Whether the disk has lost the grant's record. If so, nothing is promised from then on.
     pub(super) is_lost: bool,
     /// Whether no node can detect that loss. In this case, a look-up may return another visitor.
     pub(super) is_unknown: bool,
@@ -89,7 +89,7 @@ pub(crate) struct Holding {
     pub(super) is_forgotten: bool,
     /// The time at which recovery reported the loss.
     pub(super) forgotten_us: u64,
-    /// Whether the grant is newer than the owner's data, which perhaps only other nodes can detect.
+    /// Whether the grant is newer than the owner's data. Perhaps only other nodes can detect this.
     pub(super) is_newer: bool,
 }
 
@@ -242,8 +242,8 @@ impl Grant {
         }
     }
 
-    /// Returns the identity of the holder. A number may go again to the same visitor, or to the
-    /// same row of a repeated batch.
+    /// Returns the identity of the holder. The same visitor, or the same row of a repeated batch,
+    /// may get a number again.
     pub(super) fn holder(&self) -> (u8, u64, u16) {
         match (self.visitor, self.retry) {
             (Some(visitor), _) => (0, visitor, 0),
@@ -299,8 +299,8 @@ pub(crate) enum Loss {
     /// Damage was found at startup, or an operator has marked the data as a copy. All pools are
     /// held.
     Doubted,
-    /// The data is older than the answers that were sent, which perhaps only other nodes can
-    /// detect. If a node that can detect this answers the shard's queries, the pools are held.
+    /// The data is older than the answers that were sent. Perhaps only other nodes can detect this.
+    /// If a node that can detect this answers the shard's queries, the pools are held.
     Older,
     /// The disk has lost data that it had reported as stored, and nothing shows the loss.
     Lied,

@@ -407,7 +407,7 @@ fn suffixes() -> impl Strategy<Value = String> {
     ]);
     let begin = "(/| |(https?|HTTP):(\\\\/\\\\/|//)(h|é|h{200,260}|h{250,258}16))?(/|\\\\/)?(api/2013-07-01/)?(ring_pools/|ring_pools\\\\/)?[0-9]{0,9}(/|\\\\/)allocate_number(\\.(json|xml|csv))?/?\\??";
     let key = prop::sample::select(vec!["", "ring_pool_key=KEY", "ring_pool_key=K%41&"]);
-    // Most pieces are harmless, so that most suffixes are valid.
+    // Most pieces contain no fault, so that most suffixes are valid.
     (begin, key, proptest::collection::vec(piece, 0..6))
         .prop_map(|(begin, key, pieces)| format!("{begin}{key}{}", pieces.concat()))
 }

@@ -2,10 +2,10 @@
 //! members or escapes.
 //!
 //! A suffix with escapes is decoded, and the result is appended to the body's copy in
-//! [`Scanner::decoded`]. It is then read from there like any other suffix. A row that this reader
-//! cannot read is passed to [`crate::relaxed::row`], so that the JSON library reads only this row
-//! and not the whole body. Invariant: `relaxed::row` reads the same row from every text that this
-//! reader accepts.
+//! [`Scanner::decoded`]. The decoded suffix is then read like any other suffix. A row that this
+//! reader cannot read is passed to [`crate::relaxed::row`], so that the JSON library reads only
+//! this row and not the whole body. Invariant: `relaxed::row` reads the same row from every text
+//! that this reader accepts.
 
 use super::scanner::Scanner;
 use super::text::{BLOCK, after, blanks, decode, number, pass, plain, string};
@@ -21,8 +21,8 @@ use crate::span::Span;
 const PREFIX_BYTES_MAX: usize = 256;
 /// The nesting depth of a row, which is within an object and an array.
 const ROW_DEPTH: usize = 2;
-/// The bytes that follow a decoded suffix when it is read: an end mark, and padding so that the
-/// block that contains the mark is complete.
+/// The bytes after a decoded suffix when it is read: an end mark, and padding that completes the
+/// block with the mark.
 const SENTINEL: [u8; BLOCK] = *b"\"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 impl<'a> Scanner<'a> {

@@ -8,7 +8,7 @@ use wide::{i8x16, u8x16};
 /// The lowest byte that is skipped in a key. `"`, `%`, `&` and `+` are lower.
 pub(crate) const FIRST_OF_KEY: u8 = b',';
 
-/// The size in bytes of the blocks in which strings are read.
+/// The size in bytes of the blocks that strings are read in.
 pub(crate) const BLOCK: usize = 16;
 
 /// Returns the text after `fixed`, if `text` begins with `fixed`. The length of `fixed` is a

@@ -1,7 +1,7 @@
 //! Reads a row in the form that nearly every client writes, in one pass, sixteen bytes at a time.
 //!
 //! The form is `{"api_suffix":"ID/allocate_number.json?ring_pool_key=KEY…","request_id":…}`,
-//! without white space or escapes. The last member may be missing, and must otherwise be a string
+//! without white space or escapes. The last member may be missing; if present, it must be a string
 //! or an integer. All other rows are left to [`super::row`], which reads suffixes of this form with
 //! [`Reader::suffix`]. Invariant: [`crate::ask::parse_suffix`] reads the same request from every
 //! suffix that this reader accepts.

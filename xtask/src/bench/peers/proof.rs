@@ -1,8 +1,8 @@
 //! Proves that a server is correct before it is timed, so that no peer is fast because it is wrong.
 //!
 //! Sends a few batches, and judges the answers only by the times at which each batch was sent and
-//! answered. A number was handed out at some time between those two. An answer counts as a fault
-//! only if it would be wrong for every time in between.
+//! answered. The server handed out each number at some time between those two. An answer counts as
+//! a fault only if it would be wrong for every time between those two.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ const ROUNDING: Duration = Duration::from_millis(2);
 /// The time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A pool of the proof. Its numbers are consecutive.
+/// A pool used for the proof. Its numbers are consecutive.
 pub(super) struct Pool {
     pub(super) id: u32,
     pub(super) key: &'static str,
@@ -29,7 +29,7 @@ pub(super) struct Pool {
     pub(super) overflow: u64,
 }
 
-/// The pools of the proof. The first is soon exhausted, the second is not.
+/// The pools used for the proof. The first is soon exhausted, the second is not.
 pub(super) const POOLS: [Pool; 2] = [
     Pool {
         id: 900_001,

@@ -43,7 +43,7 @@ pub(super) struct Running {
 /// The paths that all peers use.
 pub(super) struct Shop<'a> {
     plan: &'a BenchInputs,
-    /// All pools, including those of the proof.
+    /// All pools, including the ones for the proof.
     pools: PathBuf,
     work: PathBuf,
     /// The directory for sockets. It is separate because socket paths must be short.

@@ -213,7 +213,7 @@ fn tree_seconds(root: u32) -> f64 {
     let ticks = stats.filter_map(|stat| {
         let (pid, rest) = stat.split_once(' ')?;
         // The name, in parentheses, may contain spaces. The 12th and 13th fields after the name are
-        // utime and stime; the next two are the same times of children that have ended.
+        // utime and stime; the next two are the same times for children that have ended.
         let fields: Vec<_> = rest.rsplit_once(") ")?.1.split(' ').collect();
         let ours = [pid, *fields.get(1)?].contains(&root.to_string().as_str());
         let times = fields.get(11..15)?.iter().map(|it| it.parse::<u32>().unwrap_or(0));

@@ -133,7 +133,7 @@ fn old_history_is_removed_in_pieces_between_batches_and_no_lockout_with_it() {
         if first.exists() {
             assert_eq!(engine.bulk(&many).0, OK);
         } else {
-            // Pauses between calls. Without a pause, the caller would add more data between two
+            // Pauses between calls. Without this pause, the caller would write more between two
             // maintenance rounds than the limit checked above allows.
             thread::sleep(Duration::from_millis(1));
             assert_eq!(engine.bulk(&one).0, OK);
@@ -152,8 +152,8 @@ fn in_memory_old_groups_are_removed_and_lockouts_stay() {
     // The deadline is long, because the machine that runs the tests may be busy.
     let engine = Opened::new(&options.replacen('{', "{\"deadline_ms\":60000,", 1));
     assert_eq!(engine.numbers(5), numbers_from(8_885_550_101, 5));
-    // Requests so many numbers that the engine cannot keep all their records in memory. Each batch
-    // has the maximum length.
+    // Requests more numbers than the engine can keep records of in memory. Each batch has the
+    // maximum length.
     let body = batch(30).replace("autos", &"a".repeat(8_000));
     for round in 0..600 {
         let text = bulk(engine.0, &body, Some(&round.to_string()), 0).1;
@@ -171,7 +171,8 @@ fn after_a_failed_write_that_a_cache_may_have_lost_all_pools_are_held() {
     let data = tempfile::tempdir().unwrap();
     let options = small(data.path(), 100);
     let engine = Opened::new(&options);
-    // The next segment cannot be created, because a directory with the segment's file name exists.
+    // Makes the creation of the next segment fail, because a directory with the segment's file name
+    // exists.
     let obstacle = data.path().join("journal/0/0000000000000002.rpj");
     fs::create_dir(&obstacle).unwrap();
     let body = batch(40).replace("\"1/", "\"2/").replace("autos", &"a".repeat(200));

@@ -55,7 +55,7 @@ fn null_pointers_and_impossible_lengths_are_refused() {
     unsafe { ringwell_embed_free(ptr::null_mut()) };
     // SAFETY: as above.
     unsafe { ringwell_embed_free(misaligned) };
-    // No number was handed out for the calls with an invalid `out`.
+    // Calls with an invalid `out` must not hand out a number, so the first number is still free.
     assert_eq!(engine.numbers(1), ["8885550101"]);
 }
 
