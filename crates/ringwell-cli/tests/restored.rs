@@ -120,7 +120,7 @@ fn a_restore_that_was_killed_can_be_run_again() {
     assert!(is_overflow(&server, &site));
 }
 
-/// A server that keeps nothing cannot hold the pools. In earlier versions, it ignored the flag and
+/// A server that stores nothing cannot hold the pools. In earlier versions, it ignored the flag and
 /// handed out numbers at once.
 #[test]
 fn a_server_in_memory_refuses_the_flag_for_restored_data() {

@@ -14,7 +14,7 @@ fn a_backup_restores_calls() {
     let board = Switchboard::new("");
     board.call_of("CA1", board.visitor("17"));
     let mut before = board.call("CA1", |call| call["state"] == "ended");
-    // The node does not know whether the allocation was undone after the backup.
+    // The restored node cannot determine whether the allocation was undone after the backup.
     before["keep_alives"] = serde_json::Value::Null;
     let copy = board.site.config().with_file_name("copy");
     let data = board.site.data().to_owned();
