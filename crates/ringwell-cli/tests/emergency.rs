@@ -315,7 +315,8 @@ fn an_erasure_that_finds_no_call_names_the_command_that_erases_the_visitor() {
     assert!(said.starts_with("1 allocation erased"), "{said}");
 }
 
-/// The Debian package sets the variable `RINGWELL_TOKEN_SHA256`.
+/// The Debian package sets the variable `RINGWELL_TOKEN_SHA256`. The server must warn if the
+/// variable overrides the configuration.
 #[test]
 fn a_token_of_the_file_that_a_variable_overrides_is_reported() {
     let site = Site::new(vec![Pool::new(1, 4, LONG)], "");

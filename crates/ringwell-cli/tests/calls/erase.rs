@@ -364,7 +364,8 @@ fn an_erasure_erases_nothing_if_its_list_cannot_be_written() {
     assert!(lines.starts_with("{\"a line\"") && lines.lines().count() == 3, "{lines}");
 }
 
-/// If a parameter occurs several times, look-ups show only its last value.
+/// If a parameter occurs several times, all its values must be erased, although look-ups show only
+/// the last one.
 #[test]
 fn hidden_parameters_are_erased_too_and_short_ones_leave_no_trace() {
     let board = Switchboard::new("[journal]\nsegment_bytes = \"1MiB\"\n");
@@ -497,7 +498,7 @@ fn a_lost_request_or_answer_does_not_lose_the_list_of_allocations() {
     assert!(found(&data, SECRET).is_empty(), "{:?}", found(&data, SECRET));
 }
 
-/// A request is limited to 1 MiB.
+/// A request is limited to 1 MiB, so a long list must be sent in parts.
 #[test]
 fn a_long_list_is_sent_in_parts() {
     let (board, _) = board();

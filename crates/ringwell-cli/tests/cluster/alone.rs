@@ -78,7 +78,8 @@ fn write_alone(cluster: &Cluster) {
     fs::write(cluster.path("alone.toml"), alone).unwrap();
 }
 
-/// The documented way to leave a cluster: docs/operations.md, "From a cluster to one machine".
+/// Tests the documented way to leave a cluster: docs/operations.md, "From a cluster to one
+/// machine".
 #[test]
 fn a_cluster_shrinks_to_one_node_that_keeps_all_lockouts_and_its_own_history() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);

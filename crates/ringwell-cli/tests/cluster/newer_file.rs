@@ -13,7 +13,8 @@ fn start_alone(cluster: &Cluster, shards: &str) -> Server {
     Server::start(cluster.command(0, "newer.toml"))
 }
 
-/// The running node receives the newer file's version from node a, or requests it from node a.
+/// The running node must stop serving, whether it receives the newer file's version from node a or
+/// requests it from node a.
 #[test]
 fn a_running_node_that_a_newer_cluster_file_omits_stops_serving() {
     for (shards, is_informed) in
@@ -42,7 +43,8 @@ fn a_running_node_that_a_newer_cluster_file_omits_stops_serving() {
     }
 }
 
-/// Node a hands out numbers, and then node b does. Node b is lost with its history.
+/// Node a hands out numbers, and then node b does. After node b is lost with its history, look-ups
+/// must name no earlier visitor.
 #[test]
 fn look_ups_name_no_earlier_visitor_after_a_lost_node_was_dropped() {
     for shards in ["[0]", "[0, 1]"] {
