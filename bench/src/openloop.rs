@@ -1,11 +1,11 @@
 //! Sends batches at a fixed rate, whether or not earlier answers have arrived.
 //!
-//! Latency is measured from the time at which a batch should have been sent. Therefore, if a server
+//! Latency is measured from the time when a batch should have been sent. Therefore, if a server
 //! stalls, the latency of each delayed batch includes its wait (no coordinated omission). A free
 //! connection takes the next batch. If no connection is free, batches wait, and their latency
 //! grows. The pacer spins instead of sleeping, because the runtime's timers have a resolution of a
-//! millisecond. Give this process a core of its own, or use `--coarse`, which sleeps. `--coarse` is
-//! only suitable for checking answers.
+//! millisecond. Give this process its own core, or use `--coarse`, which sleeps. `--coarse` is only
+//! suitable for checking answers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -69,7 +69,7 @@ struct Tally {
     errors: u64,
 }
 
-/// A batch that is due: the time at which it should be sent, and its bytes.
+/// A batch that is due: the time when it should be sent, and its bytes.
 type Due = (Instant, Bytes);
 type Queue = Rc<Mutex<mpsc::UnboundedReceiver<Due>>>;
 

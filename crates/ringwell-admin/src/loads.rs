@@ -7,8 +7,8 @@
 //! length of the measurement. A visitor who found no number counts like a mean allocation. On
 //! average, such a visitor repeats rows as often as other visitors send keep-alives. To count the
 //! rows, each pool's counts at a few earlier times are kept; they are called marks. The caller
-//! passes the current time. Invariant: the number of a pool's marks is limited, whatever the pool's
-//! lifetime.
+//! passes the current time. Invariant: the number of marks per pool is bounded, regardless of the
+//! pool's lifetime.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

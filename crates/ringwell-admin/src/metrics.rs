@@ -14,7 +14,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
-use ringwell_calls::{EndpointCounts, Waiting};
+use ringwell_calls::{Attributed, EndpointCounts, Waiting};
 use ringwell_node::{Handle, LinkStats, Reason, ShardStats};
 
 use crate::Dashboard;
@@ -35,6 +35,7 @@ pub(crate) async fn get(
     let wall_ahead_ms = node.wall_ahead_ms();
     let (in_trouble, waiting) = (dashboard.in_trouble(), dashboard.waiting_calls());
     let (unsigned, endpoints) = (dashboard.unsigned_webhooks(), dashboard.endpoints());
+    let attributed = dashboard.attributed();
     let scrape = Scrape {
         node,
         shards,
@@ -43,6 +44,7 @@ pub(crate) async fn get(
         waiting,
         unsigned,
         endpoints,
+        attributed,
         wall_ahead_ms,
     };
     registry.register_collector(Box::new(scrape));
@@ -73,6 +75,8 @@ struct Scrape {
     unsigned: u64,
     /// The counts of the endpoints that receive call events.
     endpoints: EndpointCounts,
+    /// See [`Dashboard::attributed`].
+    attributed: Vec<(Attributed, u64)>,
     /// The time by which the wall clock is ahead of shard time, in milliseconds.
     wall_ahead_ms: i64,
 }
@@ -275,6 +279,12 @@ impl Scrape {
         let kind = MetricType::Counter;
         let counter = encoder.encode_descriptor("call_webhooks_unsigned", help, None, kind)?;
         ConstCounter::new(self.unsigned).encode(counter)?;
+        let help = "Calls to pools' numbers whose attribution was completed, by result";
+        let mut family = encoder.encode_descriptor("calls_attributed", help, None, kind)?;
+        for (result, calls) in &self.attributed {
+            let labels = [("outcome", result.name())];
+            ConstCounter::new(*calls).encode(family.encode_family(&labels)?)?;
+        }
         let EndpointCounts { accepting, failing, disabled } = self.endpoints;
         let help = "Webhook endpoints for call events";
         let kind = MetricType::Gauge;
@@ -352,7 +362,7 @@ impl Collector for Scrape {
         self.gauge(encoder, "numbers", "Numbers in rotation", |s| s.numbers as u64)?;
         let help = "Remembered rows of batches with an Idempotency-Key";
         self.gauge(encoder, "remembered_rows", help, |s| s.answers as u64)?;
-        let help = "Writes to the journal, each of one or more records";
+        let help = "Journal writes; each contains one or more records";
         self.counter(encoder, "journal_groups", help, |s| s.journal.groups)?;
         let help = "Bytes written to the journal";
         self.counter(encoder, "journal_bytes", help, |s| s.journal.bytes)?;

@@ -167,6 +167,9 @@ pub trait Numbers: Send + Sync {
 }
 
 impl Attributed {
+    /// The results of a completed look-up.
+    pub const RESULTS: [Self; 4] = [Self::Allocated, Self::Overflow, Self::None, Self::Unknown];
+
     /// The name in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -31,7 +31,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::account::Account;
-use crate::attribution::{Attribution, Numbers};
+use crate::attribution::{Attributed, Attribution, Numbers};
 use crate::block::Blocks;
 use crate::call::CallEvent;
 use crate::caller::Caller;
@@ -293,6 +293,13 @@ impl Service {
     #[must_use]
     pub fn unsigned_webhooks(&self) -> &AtomicU64 {
         &self.inner.unsigned
+    }
+
+    /// The counts of calls to pools' numbers whose attribution this process has completed, by
+    /// result.
+    pub fn attributed(&self) -> impl Iterator<Item = (Attributed, u64)> {
+        let counts = self.inner.writer.attributed();
+        Attributed::RESULTS.into_iter().zip(counts).map(|(it, n)| (it, n.load(Ordering::Relaxed)))
     }
 
     /// The counts of changes that wait to be stored in the log.

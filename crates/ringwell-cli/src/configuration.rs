@@ -108,7 +108,7 @@ pub(crate) fn pools_of(config: &Config, of_file: &Directory, in_database: &InDat
 }
 
 /// Checks, for replicated journals, that the data directory contains no journals in files.
-/// Otherwise, the replicated journals would start empty, and all allocations would be lost.
+/// Otherwise the replicated journals would start empty, and all allocations would be lost.
 pub(crate) fn has_no_journals_in_files(data: &Path) -> anyhow::Result<()> {
     let identity = Identity::read(&OsFiles, data)?;
     ensure!(

@@ -207,8 +207,8 @@ fn check_addresses(config: &Config) -> anyhow::Result<()> {
     config.calls.as_ref().map_or(Ok(()), |calls| Running::check_free(&calls.listen))
 }
 
-/// Handles signals during startup. An interrupted check must not report success, so the signal ends
-/// it.
+/// Handles signals during startup. With `--check`, installs no handlers: a signal then kills the
+/// process, so an interrupted check cannot report success.
 fn handle_signals(is_check: bool) -> anyhow::Result<Option<StartSignals>> {
     Ok((!is_check).then(StartSignals::begin).transpose()?)
 }

@@ -301,7 +301,19 @@ fn bad_input_has_an_answer_and_the_phone_rings_where_it_can() {
     // Reports the end of a call whose beginning was never reported.
     let end = "CallSid=CD1&CallStatus=completed&From=%2B14155551234&To=%2B12001600001";
     assert_eq!(twilio.post("/t/main/status", end).status, 200);
-    assert_eq!(board.call("CD1", |_| true)["outcome"], "caller_gave_up");
+    let end = board.call("CD1", |call| call["attribution"]["outcome"] == "none");
+    assert_eq!(end["outcome"], "caller_gave_up");
+    // The call to a number outside all pools does not count.
+    let counted = ["allocated\"} 4\n", "overflow\"} 0\n", "none\"} 1\n", "unknown\"} 0\n"]
+        .map(|count| format!("\nringwell_calls_attributed_total{{outcome=\"{count}"));
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let metrics = board.get("/metrics").body;
+        if counted.iter().all(|line| metrics.contains(line.as_str())) {
+            break;
+        }
+        assert!(Instant::now() < until, "{metrics}");
+    }
     assert_eq!(twilio.post("/t/main/answer", "From=%2B14155551234").status, 400);
     assert_eq!(twilio.post("/t/main/answer", "{\"CallSid\":\"CA1\"}").status, 400);
     let large = format!("CallSid=CE1&Large={}", "x".repeat(100 << 10));

@@ -243,8 +243,8 @@ test('a new call appears on the open pages at once, with its progress', async ()
 });
 
 /**
- * Six questions from a person who has never seen the dashboard, answered from the first page with
- * only links and forms.
+ * Six questions that a first-time user must be able to answer from the first page, with only links
+ * and forms.
  */
 const questions = {
   'which pool is too small, and by how much': async (page) => {

@@ -6,7 +6,7 @@
 
 // The characters between two digits: spaces, dots, dashes and parentheses of all kinds.
 const GAP = '\\s*([^\\d\\p{L}\\s+,:;]\\s*){0,3}';
-// Texts next to which nothing matches: digits of a longer number, a word, or another country's
+// Texts that prevent a match next to them: digits of a longer number, a word, or another country's
 // prefix. An extension may follow. A browser without look-behinds (Safari before 16.4) swaps
 // nothing.
 const BEFORE = '(?<![\\d\\p{L}_]|\\d[-.]|\\+\\P{L}{1,6})';

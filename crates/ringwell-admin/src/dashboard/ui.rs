@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use axum::http::HeaderMap;
-use ringwell_calls::{EndpointCounts, Service, Waiting};
+use ringwell_calls::{Attributed, EndpointCounts, Service, Waiting};
 use ringwell_directory::TokenHash;
 use ringwell_node::Handle;
 
@@ -73,6 +73,11 @@ impl Dashboard {
     pub(crate) fn unsigned_webhooks(&self) -> u64 {
         let count = self.0.calls.get().map(Service::unsigned_webhooks);
         count.map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// The counts of completed attributions, by result. Empty if no calls are accepted.
+    pub(crate) fn attributed(&self) -> Vec<(Attributed, u64)> {
+        self.0.calls.get().map(|calls| calls.attributed().collect()).unwrap_or_default()
     }
 
     /// The counts of the endpoints that receive call events.

@@ -75,7 +75,7 @@ async fn apply_in(
     let is_first = known.is_none();
     if is_first && change.events.is_empty() && change.seen.is_none() {
         // The call was removed from the log before its attribution was completed.
-        return Ok(Applied { call: id, unattributed: None, is_new: false });
+        return Ok(Applied { call: id, unattributed: None, is_new: false, attributed: None });
     }
     let mut call = known.unwrap_or_else(|| GroupCall::new(CallRow::new(&id, change)));
     let row = &mut call.row;
@@ -126,6 +126,8 @@ async fn apply_in(
     let is_started = row.facts.is_start_reported();
     let is_pending = row.attribution.outcome == Attributed::Pending;
     let unattributed = is_pending.then(|| row.to_look_up());
+    let is_of_pool = row.attribution.pool.is_some();
+    let attributed = (was_pending && !is_pending && is_of_pool).then_some(row.attribution.outcome);
     if is_new {
         row.sequence += 1;
         let events = events(row, now);
@@ -136,7 +138,7 @@ async fn apply_in(
     if is_started && (was_pending || !was_started) {
         group.look_for_leak(db, &id, now).await?;
     }
-    Ok(Applied { call: id, unattributed, is_new })
+    Ok(Applied { call: id, unattributed, is_new, attributed })
 }
 
 /// Joins the reports in `change` to `facts`. Returns whether any fact is new. If a report is dated

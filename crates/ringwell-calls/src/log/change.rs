@@ -3,7 +3,7 @@
 use ringwell_core::Millis;
 
 use super::row::CallRow;
-use crate::attribution::Attribution;
+use crate::attribution::{Attributed, Attribution};
 use crate::call::{CallEvent, Facts};
 use crate::caller::Caller;
 use crate::digest;
@@ -59,6 +59,8 @@ pub struct Applied {
     pub unattributed: Option<(Option<String>, Millis)>,
     /// Whether the change contained anything new.
     pub is_new: bool,
+    /// The result of the attribution, if the change completed it and a pool serves the number.
+    pub attributed: Option<Attributed>,
 }
 
 impl ReportedEvent {

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use super::backlog::Backlog;
 use super::change::{Applied, CallChange};
 use super::error::LogError;
 use super::group::Group;
+use crate::attribution::Attributed;
 
 /// The maximum number of changes that may wait.
 const QUEUE_MAX: usize = 10_000;
@@ -58,7 +60,12 @@ pub struct Writer {
     waiting: watch::Sender<Waiting>,
     /// The backlog file, once its path is known.
     backlog: SharedBacklog,
+    attributed: Arc<AttributedCounts>,
 }
+
+/// The counts of calls to pools' numbers whose attribution this process has completed, in the order
+/// of [`Attributed::RESULTS`].
+pub(crate) type AttributedCounts = [AtomicU64; Attributed::RESULTS.len()];
 
 /// The counts of changes that were submitted but are not stored in the database yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,9 +118,10 @@ impl Writer {
     ) -> Self {
         let (sender, jobs) = mpsc::channel(QUEUE_MAX);
         let (waiting, backlog) = (watch::Sender::default(), Arc::default());
-        let writer = Self { jobs: sender, waiting, backlog };
+        let writer = Self { jobs: sender, waiting, backlog, attributed: Arc::default() };
         let (held, of) = (VecDeque::new(), writer.clone());
-        let run = Run { log, held, alone: 0, waiting: of.waiting, backlog: of.backlog };
+        let Self { waiting, backlog, attributed, .. } = of;
+        let run = Run { log, held, alone: 0, waiting, backlog, attributed };
         tokio::spawn(run.run(jobs, now, stored));
         writer
     }
@@ -145,6 +153,11 @@ impl Writer {
     pub async fn finish(&self) {
         // This cannot fail, because `self` keeps the channel open.
         let _ = self.waiting.subscribe().wait_for(|waiting| waiting.all == waiting.kept).await;
+    }
+
+    /// The counts of completed attributions.
+    pub(crate) fn attributed(&self) -> &AttributedCounts {
+        &self.attributed
     }
 
     /// The counts of changes that are not stored yet.
@@ -207,6 +220,7 @@ struct Run {
     alone: usize,
     waiting: watch::Sender<Waiting>,
     backlog: SharedBacklog,
+    attributed: Arc<AttributedCounts>,
 }
 
 impl Run {
@@ -293,6 +307,10 @@ impl Run {
                 let done: Vec<Job> = self.held.drain(..count).collect();
                 self.done(&done).await;
                 for (job, applied) in done.into_iter().zip(applied) {
+                    let result = |it: &Attributed| applied.attributed == Some(*it);
+                    if let Some(place) = Attributed::RESULTS.iter().position(result) {
+                        self.attributed[place].fetch_add(1, Ordering::Relaxed);
+                    }
                     // The submitter may have stopped waiting.
                     let _ = job.reply.send(applied);
                 }

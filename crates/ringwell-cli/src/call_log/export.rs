@@ -78,7 +78,7 @@ pub(crate) struct Args {
     /// Only calls to numbers in this ring pool; may be repeated
     #[arg(long, value_name = "ID")]
     pool: Vec<u64>,
-    /// Only calls to this number
+    /// Only calls to this number: ten digits, or + with a country code
     #[arg(long, value_name = "NUMBER")]
     number: Option<String>,
     /// Only calls that ended this way: `answered`, `busy`, `no_answer`, `rejected`,

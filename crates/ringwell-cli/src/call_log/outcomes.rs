@@ -17,9 +17,9 @@ use crate::progress::Progress;
 pub(crate) const HELP: &str = "\
 The file's first line names the columns. `type` and `external_id` are required, as is either \
 `call` (c_…, as in the export) or both `account` and `provider_call_id`. `value`, `currency` and \
-`at` (by default, now) are optional. If the server already has the result, it ignores the line, so \
-the file can be sent again. To correct a result, remove it first: `ringwell calls remove ID --result \
-EXTERNAL_ID`.
+`at` (by default, now) are optional. If the call already has the same result, the line is ignored, \
+so the file can be sent again. The same external_id with another type, value or currency is refused: \
+to correct a result, remove it first, with `ringwell calls remove ID --result EXTERNAL_ID`.
 
 Exit codes: 0: all results are stored; 1: lines were refused, or the server could not be reached.
 

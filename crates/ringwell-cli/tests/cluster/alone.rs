@@ -111,8 +111,8 @@ fn a_cluster_shrinks_to_one_node_that_keeps_all_lockouts_and_its_own_history() {
     server.stop();
 }
 
-/// If the node that gave its buckets away has left the cluster, the older allocations of its
-/// numbers are lost.
+/// If a node hands over its buckets and is then removed, look-ups of its older allocations return
+/// `not_kept`.
 #[test]
 fn history_from_before_a_move_ends_with_the_node_that_is_gone() {
     let lifetime = Duration::from_millis(500);

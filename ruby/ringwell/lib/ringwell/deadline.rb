@@ -28,7 +28,7 @@ module Ringwell
       raise DeadlineExceeded, "#{waiting_for}: not within #{(@seconds * 1000).round} ms"
     end
 
-    # The deadline of one of this many attempts, which share the remaining time equally.
+    # The deadline for one of this many attempts, which share the remaining time equally.
     def part(parts)
       parts == 1 ? self : Deadline.new(left!("any endpoint") / parts)
     end

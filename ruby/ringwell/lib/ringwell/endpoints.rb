@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # One client's endpoints. Chooses the next one, and rests those that failed.
+  # One client's endpoints. Chooses the next one, and lets those that failed rest.
   #
   # An endpoint that failed comes last until its rest is over. Then one call at a time tries it, and
   # all other calls use other endpoints until that call has an answer. Each further failure doubles
