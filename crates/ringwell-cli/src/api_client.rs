@@ -3,7 +3,7 @@
 //! Parses server addresses, reads the management token, and formats the errors of failed requests.
 //! Callers choose the paths and bodies of the requests. Speaks HTTP/1.1 over TCP and unix sockets,
 //! with one request per connection. TLS is not supported: the address must be the server's own, or
-//! that of a proxy that accepts plain HTTP.
+//! a proxy's plain HTTP address.
 
 use std::fmt;
 use std::fs;
@@ -219,7 +219,7 @@ impl ApiClient {
         Ok(Self { runtime, answer_max, authorization: None })
     }
 
-    /// Makes requests without an answer be abandoned only after `answer_max`.
+    /// Abandons unanswered requests only after `answer_max`.
     pub(crate) fn waiting(self, answer_max: Duration) -> Self {
         Self { answer_max, ..self }
     }

@@ -88,7 +88,7 @@ pub(crate) enum Command {
     /// stderr
     #[command(after_help = TOKEN_HELP)]
     Token,
-    /// Serve the ring pools of a configuration
+    /// Serve the ring pools in a configuration
     #[command(after_help = SERVE_HELP)]
     Serve(serve::Args),
     /// Manage the ring pools of a running server that keeps them in a database
@@ -112,7 +112,7 @@ pub(crate) enum Command {
     /// Receive a server's webhooks on this machine, for testing
     #[command(after_help = webhooks::HELP)]
     Webhooks(webhooks::Args),
-    /// Print a link that opens the dashboard of a running server
+    /// Print a link that opens a running server's dashboard
     #[command(after_help = ui::HELP)]
     Ui(ui::Args),
     /// Back up a running server, and check the backup
@@ -128,7 +128,7 @@ pub(crate) enum Command {
     /// Show which shard owns which buckets, and move them between running nodes
     #[command(after_help = shards::HELP)]
     Shards(shards::Args),
-    /// Print a haproxy configuration for the nodes of a cluster
+    /// Print a haproxy configuration for a cluster's nodes
     #[command(after_help = haproxy::HELP)]
     Haproxy(haproxy::Args),
     /// Send batches to a server and report answers and latencies

@@ -29,10 +29,10 @@ use crate::usage::WrongUsage;
 pub(crate) const HELP: &str = "\
 Backs up a running server, then reads the copy back and verifies it. The copy contains the \
 journals, the snapshots, the secret for web pages, the SQLite databases of pools and calls, and \
-the reports of calls that are not in the call log yet. It does not contain the configuration, or \
+call reports that are not in the call log yet. It does not contain the configuration, or \
 the lists and secrets that the configuration names.
 
-Back up PostgreSQL with pg_dump. Back up each node of a cluster. The copy contains allocations \
+Back up PostgreSQL with pg_dump. In a cluster, back up each node. The copy contains allocations \
 with their parameters: protect it like the data directory.
 
 Examples:
@@ -44,9 +44,9 @@ Examples:
 /// The databases in a backup: the directory of ring pools, and the call log.
 pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", data_files::CALLS];
 
-/// Small files in a data directory that are copied if they exist. The reports of calls that are not
-/// in the call log yet are copied before the call log, so that each report is in at least one of
-/// the two copies.
+/// Small files in a data directory that are copied if they exist. Call reports that are not in the
+/// call log yet are copied before the call log, so that each report is in at least one of the two
+/// copies.
 const SMALL: [&str; 10] = [
     data_files::WAITING,
     data_files::UNREAD,
@@ -179,8 +179,7 @@ pub(crate) struct Sources {
     pub(crate) databases: [Option<Database>; 2],
 }
 
-/// Finds the data of a server. If the configuration has faults, prints them and returns the exit
-/// code.
+/// Finds a server's data. If the configuration has faults, prints them and returns the exit code.
 ///
 /// # Errors
 /// If neither a configuration nor a data directory is specified.
@@ -452,8 +451,8 @@ fn verify(root: &Path) -> anyhow::Result<List> {
     Ok(list)
 }
 
-/// Checks a copy of a data directory before it is used: a backup against its list, any other copy
-/// by its contents only.
+/// Checks a copy of a data directory before it is used. A backup is checked against its list, and
+/// any other copy only by its contents.
 ///
 /// # Errors
 /// Returns the first fault.
@@ -474,8 +473,7 @@ fn verify_contents(root: &Path) -> anyhow::Result<()> {
         }
         let checked = runtime.block_on(check_sqlite(&database));
         checked.map_err(|error| match error {
-            // Reports only the damage and no advice for repairing it, because a copy cannot be
-            // repaired.
+            // Reports the damage without repair advice, because a copy cannot be repaired.
             StoreError::File(fault) => anyhow!(fault.damage().unwrap_or_else(|| fault.to_string())),
             error => anyhow!(error).context(database.display().to_string()),
         })?;

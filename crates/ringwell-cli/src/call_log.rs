@@ -55,7 +55,7 @@ enum Command {
 /// Runs the command.
 ///
 /// # Errors
-/// Returns the errors of the chosen command.
+/// Returns the chosen command's errors.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Export(args) => export::run(args),

@@ -1,4 +1,4 @@
-//! The call service of a running node: a separate thread that owns the call log and listens for
+//! A running node's call service: a separate thread that owns the call log and listens for
 //! providers.
 //!
 //! Connects the service to the node: the service queries the node for a number's holder, and the
@@ -30,7 +30,7 @@ use crate::listener::{Reserved, cannot_listen};
 const PLACE: (&str, &str) = ("calls", "calls.listen");
 /// The maximum number of open connections from providers.
 const CONNECTIONS_MAX: usize = 2_048;
-/// The maximum time that startup waits until calls are accepted. Calls are accepted later only if
+/// The maximum time that startup waits for calls to be accepted. Calls are accepted later only if
 /// another process has taken the address.
 const LISTEN_MAX: Duration = Duration::from_secs(1);
 
@@ -44,13 +44,13 @@ pub(crate) struct Running {
     fixed: (Listen, Option<Database>),
     /// The path of [`WAITING`].
     waiting: PathBuf,
-    /// Receives a message when calls are accepted. `None` after the wait for this message.
+    /// Receives a message when calls are accepted. `None` once startup has waited for it.
     listens: Mutex<Option<mpsc::Receiver<()>>>,
     end: Mutex<Option<oneshot::Sender<()>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Access to the numbers of a node that may not be serving yet.
+/// Access to a node's numbers. The node may not be serving yet.
 #[derive(Clone)]
 struct NodeNumbers {
     node: Arc<OnceLock<Handle>>,
@@ -165,7 +165,7 @@ impl Running {
     /// Checks that the process can listen on `address` now. Does not keep the socket.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If the process cannot listen on `address`.
     pub(crate) fn check_free(address: &Listen) -> anyhow::Result<()> {
         try_bind(address).map_err(|error| cannot_listen(PLACE, address, error))
     }

@@ -1,4 +1,4 @@
-//! Checks of a configuration that `serve` and `doctor` share.
+//! Configuration checks that `serve` and `doctor` share.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -172,8 +172,8 @@ pub(crate) fn warn_of_destinations(config: &Config, pools: &Directory) -> Vec<St
     unknown.into_iter().chain(without).collect()
 }
 
-/// Returns a fault for each `unknown_number` setting that names a number in `pools`, if calls to
-/// that number would be sent to it again in an endless loop.
+/// Returns a fault for each `unknown_number` setting that would send calls to a number in `pools`
+/// back to that number in an endless loop.
 pub(crate) fn endless_unknown_numbers(config: &Config, pools: &Directory) -> Vec<Fault> {
     // A program may have a destination for each number.
     let Some(calls) = config.calls.as_ref().filter(|calls| calls.routing.is_none()) else {
@@ -205,8 +205,8 @@ pub(crate) fn warn_of_routing(config: &Config) -> Option<String> {
     let routing = calls.routing.as_ref()?;
     let refused = Policy::new(&calls.webhooks).target(&routing.url).err()?;
     Some(format!(
-        "calls.routing.url: {refused}. The program is never asked, and all calls go to the \
-         configured destinations"
+        "calls.routing.url: {refused}. The program is never queried, and all calls go to \
+         the configured destinations"
     ))
 }
 

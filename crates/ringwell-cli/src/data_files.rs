@@ -3,7 +3,7 @@
 /// The name of the call log's file in the data directory.
 pub(crate) const CALLS: &str = "calls.sqlite";
 
-/// The name of the data directory's file for reports that are not in the call log yet.
+/// The name of the file in the data directory for reports that are not in the call log yet.
 pub(crate) const WAITING: &str = "calls-waiting.jsonl";
 
 /// The name of the file that receives unreadable lines of [`WAITING`].

@@ -1,4 +1,4 @@
-//! The SQLite files of ring pools and of calls: detects their faults, and locks each file so that
+//! The SQLite files for ring pools and calls: detects their faults, and locks each file so that
 //! only one server uses it.
 //!
 //! If two servers with separate data directories shared a database of ring pools, they would ignore

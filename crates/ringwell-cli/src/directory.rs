@@ -3,7 +3,7 @@
 //! A separate thread checks for a newer version a few times a second and passes changes to the
 //! running node. The thread also watches the demand for each pool, and lets busy pools draw numbers
 //! from the inventory. While the database is unavailable, the node continues with its current
-//! pools, and `/healthz` reports the age of the directory. Source: docs/spec/directory.md.
+//! pools, and `/healthz` reports the directory's age. Source: docs/spec/directory.md.
 
 mod follow;
 mod growth;

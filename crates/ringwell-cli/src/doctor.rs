@@ -532,7 +532,7 @@ fn is_free(address: &Listen) -> bool {
 }
 
 fn unnamed_journals(data: &Path, findings: &mut Findings) {
-    // An error was reported with the replaced journals.
+    // The check for replaced journals has already reported any error.
     for shard in disk::unnamed_journals(data).unwrap_or_default() {
         let journal = data.join("journal").join(shard.to_string());
         findings.note(

@@ -17,7 +17,7 @@ pub(crate) struct Server {
     #[arg(long, value_name = "N", value_parser = parse_shards)]
     shards: Option<u16>,
     /// Where an allocation is stored before the answer is sent: with `disk`, it survives a power
-    /// cut; with `os`, it survives a crash of the process
+    /// cut; with `os`, it survives a process crash
     #[arg(long, value_name = "WHERE", value_parser = durability())]
     durability: Option<Durability>,
     /// Deadline for answering a batch, e.g. 100ms; rows without a number by then get overflow

@@ -1,4 +1,4 @@
-//! `ringwell haproxy`: prints an `HAProxy` configuration for the nodes of a cluster.
+//! `ringwell haproxy`: prints an `HAProxy` configuration for a cluster's nodes.
 //!
 //! Contains the text of the configuration, including the reason for each setting, because operators
 //! read the generated file and not this source file. Does not read the cluster's secret. The
@@ -146,8 +146,8 @@ fn global(config: &Config, socket: &str) -> String {
     format!(
         "\
 global
-    # The account of Debian's package. It needs permission for the nodes' unix sockets, if there are
-    # any. No chroot is set, because it would hide these sockets.
+    # The account that Debian's package creates. It needs permission for the nodes' unix sockets, if
+    # there are any. No chroot is set, because it would hide these sockets.
     user haproxy
     group haproxy
     # The socket for commands. During a reload, the new process takes over the listening sockets, so

@@ -33,7 +33,8 @@ const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const FIELDS_MAX: usize = 64;
 /// The maximum duration of a connection. The limit disconnects clients that do not read their
-/// answers. An otherwise idle server imports the longest list in a quarter of an hour.
+/// answers. It allows an otherwise idle server to import the longest list, which takes a quarter of
+/// an hour.
 const CONNECTION_TIME_MAX: Duration = Duration::from_hours(2);
 /// The pause after a failure to accept a connection. The usual cause is too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -146,7 +147,7 @@ impl Reserved {
     }
 
     /// Listens at the address. If another process now listens there, waits until that process ends.
-    /// `place` is as for [`cannot_listen`].
+    /// `place` has the same meaning as in [`cannot_listen`].
     pub(crate) async fn listen(self, place: (&str, &str)) -> Listener {
         let mut bound = match self.socket {
             Some(socket) => socket.listen(BACKLOG).map(Listener::Tcp),

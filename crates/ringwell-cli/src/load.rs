@@ -66,7 +66,7 @@ enum Command {
         /// The run to compare with the baseline
         b: PathBuf,
     },
-    /// Add look-ups, the journal and the final state to the history of a run
+    /// Add look-ups, the journal and the final state to a run's history
     #[command(after_help = FINISH_HELP)]
     Finish(Finish),
 }

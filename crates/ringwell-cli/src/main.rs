@@ -106,7 +106,7 @@ fn without_password(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Formats an error and its causes. Omits each cause that the text so far already contains.
+/// Formats an error and its causes. Omits causes that the text already contains.
 fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

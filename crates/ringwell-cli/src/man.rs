@@ -1,8 +1,8 @@
 //! `ringwell man`: one manual page with every command and its options.
 //!
-//! The texts come from the definition of the command line, so that the page and `--help` agree.
-//! There is only one page, because separate pages that refer to each other are useful only if all
-//! of them are installed.
+//! The texts come from the command line's definition, so that the page and `--help` agree. There is
+//! only one page, because separate pages that refer to each other are useful only if all of them
+//! are installed.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use clap_mangen::roff::{Roff, roman};
 
 use crate::args::Ringwell;
 
-/// The heading under which `clap_mangen` puts the options of a command.
+/// The heading under which `clap_mangen` puts a command's options.
 const OPTIONS: &str = ".SH OPTIONS\n";
 
 /// Renders the page in roff.

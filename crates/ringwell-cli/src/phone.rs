@@ -2,7 +2,7 @@
 //! and callbacks.
 //!
 //! Runs the steps of a call. Each provider's requests and documents are in a separate file. The
-//! server cannot distinguish the telephone's requests from those of a provider. Source:
+//! server cannot distinguish the telephone's requests from a provider's. Source:
 //! docs/spec/calls.md, "Providers".
 
 mod bandwidth;

@@ -24,8 +24,8 @@ use values::{parse_amount, parse_lifetime};
 
 pub(crate) const HELP: &str = "\
 The load of a pool is the count of requests for its numbers within one lifetime, including \
-overflow: 40 allocations in the last 30 minutes, with a lifetime of 30 minutes, are a load of 40. \
-Use the load of the busiest hour.
+overflow. For example, 40 allocations in the last 30 minutes are a load of 40 if the lifetime is \
+30 minutes. Use the load of the busiest hour.
 
 Examples:
   ringwell plan --load 80
@@ -79,8 +79,7 @@ struct PoolFlags {
     /// Also print the result for a pool of this size
     #[arg(long, value_name = "N")]
     numbers: Option<u32>,
-    /// Time between seeing the number and calling: the share and the mean delay of each group of
-    /// callers
+    /// Each group of callers: its share, and its mean delay between seeing the number and calling
     #[arg(
         long,
         value_name = "SHARE:DELAY,…",

@@ -5,9 +5,9 @@
 //! its next startup, the server records in the journal that the pools are held, and only then
 //! removes the mark. Source: docs/operations.md, "Backups".
 //!
-//! Invariant: no server uses the data directory during a restore. From before the copy is read
-//! until the restore has finished, the directory is locked and contains the mark of an unfinished
-//! restore.
+//! Invariant: no server uses the data directory during a restore. Before the copy is read, the
+//! directory is locked and marked as incompletely restored. It stays locked and marked until the
+//! restore has finished.
 
 mod database;
 mod mark;

@@ -266,7 +266,7 @@ fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
     disk::check_complete(data)?;
     journal::erase::finish(data)?;
     if is_restored {
-        // A running server must not be marked.
+        // A running server's data must not be marked.
         let _lock = disk::DataLock::acquire(data)?;
         disk::mark_restored(&disk::OsFiles, data)?;
     }

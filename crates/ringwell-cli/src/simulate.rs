@@ -62,7 +62,8 @@ pub(crate) struct Args {
     /// Simulate only this ring pool in the configuration; may be repeated
     #[arg(long, value_name = "ID", requires = "config")]
     pool: Vec<u64>,
-    /// Simulate a pool of this many numbers, not the pools in the configuration; may be repeated
+    /// Simulate a pool of this many numbers instead of the pools in the configuration; may be
+    /// repeated
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(POOL_NUMBERS_MAX)))]
     numbers: Vec<u32>,
     /// With --numbers: guaranteed lifetime of an allocation
@@ -71,8 +72,7 @@ pub(crate) struct Args {
     /// The share of visits that end in a call
     #[arg(long, value_name = "SHARE", default_value = "3%", value_parser = parse_share)]
     calls: f64,
-    /// Time between seeing the number and calling: the share and the mean delay of each group of
-    /// callers
+    /// Each group of callers: its share, and its mean delay between seeing the number and calling
     #[arg(
         long,
         value_name = "SHARE:DELAY,…",
@@ -88,7 +88,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A pool, the results of its simulated day, and the forecast by the formulas in docs/sizing.md.
+/// A pool, the results of its simulated day, and the forecast from the formulas in docs/sizing.md.
 struct Line {
     name: String,
     pool: PoolSpec,

@@ -46,7 +46,7 @@ enum Command {
     List,
     /// Print a site
     Show {
-        /// The site's key, as in `pk_shop`
+        /// The site's key, such as `pk_shop`
         key: String,
     },
     /// Create a site
@@ -59,28 +59,28 @@ enum Command {
     },
     /// Change the given settings of a site; the others stay as they are
     Change {
-        /// The site's key, as in `pk_shop`
+        /// The site's key, such as `pk_shop`
         key: String,
         #[command(flatten)]
         settings: Settings,
     },
     /// Remove a site: its pages keep their own numbers
     Remove {
-        /// The site's key, as in `pk_shop`
+        /// The site's key, such as `pk_shop`
         key: String,
     },
 }
 
 #[derive(Debug, clap::Args)]
 struct Settings {
-    /// An origin whose pages may use the site, as in `https://shop.example`; may be repeated
+    /// An origin whose pages may use the site, such as `https://shop.example`; may be repeated
     #[arg(long = "origin", value_name = "ORIGIN")]
     origins: Vec<String>,
     /// A number on the pages and the ring pool that replaces it, as in +18005550100=16; may be
     /// repeated
     #[arg(long = "swap", value_name = "NUMBER=POOL", value_parser = parse_swap)]
     swaps: Vec<Value>,
-    /// A parameter of the page's address that is stored with the allocation; may be repeated
+    /// A parameter in the page's URL that is stored with the allocation; may be repeated
     #[arg(long = "param", value_name = "NAME")]
     params: Vec<String>,
     /// The consent needed to remember a visitor

@@ -17,7 +17,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The key of the site, as printed by `ringwell sites list`
+    /// The site's key, as printed by `ringwell sites list`
     #[arg(long, value_name = "KEY", value_parser = parse_site)]
     site: String,
     /// URL at which browsers reach the server

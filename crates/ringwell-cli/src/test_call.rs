@@ -22,9 +22,9 @@ account's secret and sent to the address for the provider's webhooks. The call i
 other call: see GET /v1/calls.
 
 Telnyx signs its requests with its own private key, and the account has only Telnyx's public key: \
-set --key to a file with your own private key (32 bytes in base64, as from openssl rand -base64 \
-32). One of the account's secret_files must contain the public key for your private key; if none \
-does, the command prints that public key.
+set --key to a file with your own private key (32 bytes in base64, such as the output of \
+openssl rand -base64 32). One of the account's secret_files must contain the public key for your \
+private key; if none does, the command prints that public key.
 
 Exit codes: 0: the call was connected, or no destination answered in time; 1: the call was \
 not connected, or the server could not be reached.
@@ -58,8 +58,8 @@ pub(crate) struct Args {
     /// File with a private key, for a Telnyx account
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Ringing time until a destination answers; when a destination's limit is reached before that,
-    /// the next one rings, and after the last one there is no answer
+    /// Ringing time until a destination answers; if a destination's limit is shorter, the next one
+    /// rings, and if there is no next one, the call is not answered
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = ringwell_config::parse_duration)]
     answer_after: Duration,
     /// Duration of the conversation

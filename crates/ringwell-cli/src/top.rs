@@ -16,7 +16,7 @@ use crate::print::print;
 use crate::table::table;
 
 pub(crate) const HELP: &str = "\
-Counts are those of one node since it started: in a cluster, query each node. If rows are \
+Counts are for one node since it started: in a cluster, query each node. If rows are \
 `exhausted`, all numbers of the pool were locked out: give the pool more numbers (`ringwell plan` \
 shows how many), or a shorter lifetime. If rows are `not served`, the pool's shard was slow, busy \
 or down: `ringwell shards list` shows the state of each shard's node, and \

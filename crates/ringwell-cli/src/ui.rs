@@ -1,5 +1,5 @@
-//! `ringwell ui`: prints a link that opens the dashboard of a running server, so that the user need
-//! not enter the token.
+//! `ringwell ui`: prints a link that opens a running server's dashboard, so that the user does not
+//! have to enter the token.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -29,7 +29,7 @@ enum Command {
 /// Runs the command.
 ///
 /// # Errors
-/// Returns the errors of the chosen command.
+/// Returns the chosen command's errors.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Listen(args) => listen::run(args),

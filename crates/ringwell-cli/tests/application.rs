@@ -380,7 +380,7 @@ fn sign(text: &str, secret: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// An attacker may have copied a pushed request.
+/// A push that has already been accepted must be refused, because an attacker may have copied it.
 #[test]
 fn a_repeated_push_does_not_restore_an_older_state_even_after_a_restart() {
     let backend = Backend::new(Duration::ZERO);

@@ -139,7 +139,7 @@ impl DashboardServer {
 struct Person<'a> {
     place: &'a DashboardServer,
     cookie: String,
-    /// The secret that the forms in the user's pages contain.
+    /// The secret in the forms on the user's pages.
     form: String,
 }
 

@@ -336,7 +336,7 @@ fn the_guide_to_alerts_has_the_expressions_and_severities_of_the_rules() {
     assert!(rules.is_empty(), "the guide lacks {rules:?}");
 }
 
-/// Many servers read their pools from a file and have no dashboard.
+/// These alerts must also work on servers that read their pools from a file and have no dashboard.
 #[test]
 fn alerts_that_page_someone_need_no_dashboard() {
     let site = Site::new(vec![Pool::new(1, 1, Duration::from_mins(1))], "");

@@ -255,8 +255,8 @@ fn pools_are_imported_into_postgresql_and_changes_take_effect() {
     pools_move_in_and_changes_take_effect(Rig::postgres());
 }
 
-/// The test imports pools as another server would, and takes longer than the time limit for a
-/// change. The server must wait until the import ends.
+/// The test imports pools as another server would. The import takes longer than the time limit for
+/// a change. The server must wait until the import ends.
 #[test]
 fn a_server_waits_while_another_one_imports_the_pools_of_the_file() {
     let pools = vec![Pool::new(1, 5, LONG)];

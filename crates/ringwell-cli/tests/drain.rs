@@ -23,7 +23,7 @@ fn site() -> Site {
     Site::new(vec![Pool::new(1, 10, Duration::from_mins(1))], "shards = 2")
 }
 
-/// Returns the bytes of a request with a batch of one row.
+/// Returns the bytes of a request with a one-row batch.
 fn bytes(site: &Site, id: &str) -> Vec<u8> {
     let asks = [Ask { pool: 1, id: id.to_owned() }];
     request("POST", BULK, &[], &batch::body(&asks, &site.pools)).into_bytes()
@@ -165,7 +165,7 @@ fn a_second_signal_ends_it_at_once() {
     assert!(TcpStream::connect(server.address()).is_err());
 }
 
-/// A server with a log that the test reads or leaves unread. Killed when dropped.
+/// A server whose log the test can read or leave unread. Killed when dropped.
 struct Logging {
     child: Child,
     log: Lines<BufReader<PipeReader>>,

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 const FIREFOX: &str =
     "user-agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
-/// The header with which browsers request pages.
+/// The header that browsers send when they request pages.
 const HTML: &str = "accept: text/html,application/xhtml+xml,*/*;q=0.8";
 const EDGE_KEY: &str = "only-the-edge-knows";
 const PATH: &str = "/?gclid=c-7&utm_source=%C3%B6";
@@ -192,8 +192,8 @@ impl Edge {
     }
 }
 
-/// Starts a server that answers requests with this page, also for paths that it does not have. It
-/// has one style. Returns its address.
+/// Starts a server that answers requests with this page, even for paths that do not exist. It has
+/// one style. Returns its address.
 fn pages(page: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -300,8 +300,8 @@ fn given(server: &Server) -> u64 {
     metrics.split(counted).nth(1).unwrap().lines().next().unwrap().parse().unwrap()
 }
 
-/// Checks that only pages take numbers. Styles and images, of which a page may have many, are
-/// passed on unchanged.
+/// Checks that only pages take numbers. A page's styles and images, which may be many, are passed
+/// on unchanged.
 fn only_pages_take_numbers(start: fn(&str) -> Option<Edge>) {
     let (_site, server) = ringwell("cookieless");
     let Some(edge) = start(server.address()) else { return };

@@ -94,7 +94,8 @@ fn an_orderly_stop_leaves_no_unwritten_part_of_the_directory() {
     done(&["pools", "rotate-key", "1", "--url", &Kept::url(&server)]);
     server.stop();
     assert!(kept.database.is_file());
-    // Its content is in the database. The file stays, because a start on a full disk needs it.
+    // The content of the write-ahead log is in the database. The file stays, because a start on a
+    // full disk needs it.
     assert_eq!(std::fs::metadata(kept.beside("-wal")).unwrap().len(), 0);
 }
 
@@ -226,7 +227,7 @@ fn the_variable_names_the_configuration_of_a_restore_without_a_data_directory() 
     assert!(kept.beside(".before-restore").exists());
 }
 
-/// Returns the paths below `path` to which users other than the owner have access.
+/// Returns the paths below `path` that users other than the owner can access.
 fn open_to_others(path: &Path) -> Vec<PathBuf> {
     let mode = fs::metadata(path).unwrap().permissions().mode();
     let mut open = Vec::new();
@@ -314,7 +315,8 @@ fn an_erasure_that_finds_no_call_names_the_command_that_erases_the_visitor() {
     assert!(said.starts_with("1 allocation erased"), "{said}");
 }
 
-/// The Debian package sets the variable `RINGWELL_TOKEN_SHA256`.
+/// The Debian package sets the variable `RINGWELL_TOKEN_SHA256`. The server must warn if the
+/// variable overrides the configuration.
 #[test]
 fn a_token_of_the_file_that_a_variable_overrides_is_reported() {
     let site = Site::new(vec![Pool::new(1, 4, LONG)], "");

@@ -550,7 +550,7 @@ fn the_demo_prints_a_command_that_calls_its_number() {
 fn a_demo_says_which_of_its_usual_addresses_are_busy() {
     let folder = TempDir::new().unwrap();
     // Demos in other tests use these addresses for a few seconds, but other programs may use them
-    // forever.
+    // indefinitely.
     let until = Instant::now() + Duration::from_secs(30);
     let bind = |port: u16| loop {
         match TcpListener::bind(("127.0.0.1", port)) {

@@ -208,7 +208,7 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
     assert!(plain.contains("\noverflow number     none\nkey      "), "{plain}");
 }
 
-/// A customer leaves, and another one gets its numbers.
+/// If a customer leaves, its numbers can be given to another customer.
 #[test]
 fn numbers_of_one_network_are_given_to_another() {
     let managed = Managed::start();

@@ -61,7 +61,7 @@ fn pools_grow_appear_and_disappear_and_no_lockout_is_lost() {
     server.stop();
 }
 
-/// Numbers move repeatedly between pools of different shards.
+/// Numbers that move repeatedly between pools of different shards must keep their lockouts.
 #[test]
 fn a_number_that_changes_pools_and_shards_keeps_its_lockout() {
     const POOLS: u64 = 6;

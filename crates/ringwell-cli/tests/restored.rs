@@ -120,7 +120,7 @@ fn a_restore_that_was_killed_can_be_run_again() {
     assert!(is_overflow(&server, &site));
 }
 
-/// A server that keeps nothing cannot hold the pools. In earlier versions, it ignored the flag and
+/// A server that stores nothing cannot hold the pools. In earlier versions, it ignored the flag and
 /// handed out numbers at once.
 #[test]
 fn a_server_in_memory_refuses_the_flag_for_restored_data() {
@@ -239,8 +239,8 @@ fn segments(journal: &Path) -> Vec<std::path::PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|kind| kind == "rpj")).collect()
 }
 
-/// The journal directory of shard 0 is missing, is empty (as if a volume were not mounted), or
-/// contains only the first snapshot.
+/// All pools must be held if the journal directory of shard 0 is missing, is empty (as if a volume
+/// were not mounted), or contains only the first snapshot.
 #[test]
 fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
     for lost in ["directory", "files", "segments"] {
@@ -278,8 +278,8 @@ fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
     }
 }
 
-/// If a server has fewer shards than before, it keeps the journals of the removed shards, because
-/// they contain history.
+/// If a server has fewer shards than before, it keeps the removed shards' journals, because they
+/// contain history. If one of these journals is lost, all pools must be held once.
 #[test]
 fn a_lost_journal_of_a_former_shard_holds_all_pools_once() {
     let lifetime = Duration::from_secs(2);
@@ -339,8 +339,8 @@ fn of_a_missing_journal_no_earlier_visitor_is_named() {
     assert_eq!(outcomes(&server), vec!["not_kept"; seen.len()]);
 }
 
-/// If a shard's journal is missing for a while and then returns, it lacks the allocations that were
-/// answered in the meantime.
+/// If a shard's journal is missing for a while and then returns, all pools must be held again,
+/// because it lacks the allocations that were answered in the meantime.
 #[test]
 fn a_journal_that_is_brought_back_later_holds_all_pools_again() {
     let lifetime = Duration::from_secs(5);
@@ -362,8 +362,8 @@ fn a_journal_that_is_brought_back_later_holds_all_pools_again() {
     assert!(server.log().contains("a different journal of this shard"), "{}", server.log());
 }
 
-/// Both the copy of a journal and its original lack the allocations that were answered while the
-/// other was in use.
+/// All pools must be held with the copy of a journal and again with the original, because each
+/// lacks the allocations that were answered while the other was in use.
 #[test]
 fn an_older_copy_of_a_journal_and_then_the_original_hold_all_pools() {
     let lifetime = Duration::from_secs(5);
@@ -486,7 +486,7 @@ fn the_reason_of_a_hold_is_the_boot_the_mount_or_the_failed_write() {
 }
 
 /// The copied data contains nothing about the pool that is added after the restore. That pool has
-/// the longest lifetime of all.
+/// the longest lifetime of all, and must be held for that long.
 #[test]
 fn a_pool_that_appears_after_a_restored_start_is_held_for_its_own_lifetime() {
     let short = Duration::from_millis(300);

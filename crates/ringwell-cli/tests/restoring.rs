@@ -21,8 +21,8 @@ use tempfile::TempDir;
 const LONG: Duration = Duration::from_mins(30);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server's configuration, and a backup of the server, whose data directory was then removed. The
-/// backup's list can be replaced with a pipe, so that a restore waits while it checks the copy.
+/// A server's configuration and backup. The server's data directory was removed after the backup.
+/// The backup's list can be replaced with a pipe, so that a restore waits while it checks the copy.
 struct Lost {
     folder: TempDir,
     site: Site,
@@ -164,7 +164,7 @@ fn no_server_starts_after_a_restore_was_killed_while_it_checked_its_copy() {
     for (settings, form) in [("", 0), ("", 1), (DATABASES, 0)] {
         let lost = Lost::with(settings);
         let form = &lost.forms()[form];
-        // As on a new machine.
+        // A new machine has no databases.
         let databases = ["pools.sqlite", "calls.sqlite"].map(|name| lost.path(name));
         for path in &databases {
             let _ = fs::remove_file(path);

@@ -67,14 +67,15 @@ impl Managed {
         assert!(stderr.contains(wanted), "{args:?}: {stderr}");
     }
 
-    /// Requests numbers as a page of `origin` would, and returns the answer.
+    /// Requests numbers as a page at `origin` would, and returns the answer.
     fn page(&self, key: &str, origin: &str) -> HttpAnswer {
         let headers = [("origin", origin), ("user-agent", FIREFOX)];
         let body = json!({"site": key, "params": {}}).to_string();
         self.server.client().post("/site/v1/numbers", &headers, &body).unwrap()
     }
 
-    /// Repeats the request of [`Self::page`] until the status is `status`, and returns the answer.
+    /// Repeats the request that [`Self::page`] sends until the status is `status`, and returns the
+    /// answer.
     fn page_until(&self, key: &str, origin: &str, status: u16) -> HttpAnswer {
         let until = Instant::now() + SOON;
         loop {

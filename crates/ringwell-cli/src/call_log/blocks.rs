@@ -34,7 +34,7 @@ pub(crate) struct Add {
     /// A note, e.g. why the caller is blocked
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
-    /// Accept a prefix of one or two digits, which blocks all callers of a large country
+    /// Accept a one- or two-digit prefix, which blocks all callers in a large country
     #[arg(long)]
     wide: bool,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub(crate) fn add(args: &Add) -> anyhow::Result<ExitCode> {
     let Add { caller, pool, answer, note, wide, access } = args;
     let mut body = json!({ "caller": caller, "pool": pool, "answer": answer, "note": note });
     if *wide {
-        // Servers of earlier releases do not support this member.
+        // Servers from earlier releases do not support this member.
         body["wide"] = json!(true);
     }
     let made = ApiClient::new(access)?.post(&access.url, "/v1/blocks", &body)?;

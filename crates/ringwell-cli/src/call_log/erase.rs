@@ -24,9 +24,9 @@ the visitor's parameters, too. --call erases the caller only from this call: to 
 caller's calls, use --caller.
 
 The journal keeps the parameters of allocations for the time set in journal.history_age, and those \
-of each number's newest allocation for longer. --journal-list appends the allocations of the \
-calls to a file, without the parameters, before it erases anything. If the command is interrupted, \
-or if the server's answer is lost, run it again with the same file. Then stop the server, and \
+of each number's newest allocation for longer. --journal-list appends the calls' allocations, \
+without the parameters, to a file before anything is erased. If the command is interrupted, or if \
+the server's answer is lost, run it again with the same file. Then stop the server, and \
 erase these allocations' parameters in the journal:
   ringwell calls erase --caller +14155551234 --journal-list erase.list
   systemctl stop ringwell
@@ -34,7 +34,7 @@ erase these allocations' parameters in the journal:
   systemctl start ringwell
   ringwell calls erase --list erase.list
 
-The last command also erases them in calls that other callers made in the meantime.
+The last command also erases these parameters in calls that other callers made in the meantime.
 
 The parameters of a visitor who never called are only in the journal:
   ringwell journal erase /var/lib/ringwell/data --parameter gclid=Cj0KCQ
@@ -45,9 +45,9 @@ Examples:
 
 /// Erasing many thousands of calls takes minutes.
 const ANSWER_MAX: Duration = Duration::from_hours(1);
-/// The maximum count of allocations in a request. A request has at most 1 MiB.
+/// The maximum count of allocations in a request. A request is limited to 1 MiB.
 const PART_MAX: usize = 4_000;
-/// The count of attempts if the person calls while the allocations are listed.
+/// The maximum number of attempts if the person keeps calling while the allocations are listed.
 const LISTINGS_MAX: usize = 10;
 
 #[derive(Debug, clap::Args)]
@@ -68,13 +68,13 @@ struct Whom {
     /// A caller: +14155551234, or a SIP address
     #[arg(long, value_name = "NUMBER")]
     caller: Option<String>,
-    /// The caller and the visitor of this call
+    /// This call's caller and visitor
     #[arg(long, value_name = "ID")]
     call: Option<String>,
     /// A visitor, identified by one of the visitor's parameters
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     parameter: Option<(String, String)>,
-    /// The visitors of the allocations in this file, written by --journal-list
+    /// The visitors whose allocations --journal-list has written to this file
     #[arg(long, value_name = "FILE", conflicts_with = "journal_list")]
     list: Option<PathBuf>,
 }
@@ -85,7 +85,7 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), &'static str> {
     pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or("write NAME=VALUE")
 }
 
-/// The count of an erasure.
+/// The counts that an erasure prints.
 #[derive(Default)]
 struct Counts {
     calls: u64,
@@ -181,7 +181,8 @@ fn erase(client: &ApiClient, args: &Args, whom: &Value, counts: &mut Counts) -> 
         }
     }
     bail!(
-        "nothing was erased, because calls arrive that belong to this person: run this command again"
+        "nothing was erased, because calls that belong to this person keep arriving: run this \
+         command again"
     )
 }
 
@@ -197,7 +198,7 @@ fn repeatable(error: ApiError) -> anyhow::Error {
     }
 }
 
-/// Divides a list into parts that fit into one request each. Allocations of the same number stay
+/// Divides a list into parts that each fit into one request. Allocations of the same number stay
 /// together, so that each call is counted once.
 fn parts(mut listed: Vec<ErasedAllocation>) -> Vec<Vec<ErasedAllocation>> {
     listed.sort_unstable();

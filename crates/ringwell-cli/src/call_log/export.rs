@@ -88,7 +88,7 @@ pub(crate) struct Args {
     /// Only calls with this attribution result: allocated, overflow, none, unknown, pending
     #[arg(long, value_name = "HOW")]
     attributed: Option<String>,
-    /// Only calls with a robocall score below this value, and not refused as blocked
+    /// Only calls that were not blocked and have a robocall score below this value
     #[arg(long, value_name = "SCORE")]
     robocall_below: Option<u8>,
     /// Only calls that were answered and lasted at least this long: 60s or 2m
@@ -171,7 +171,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = ApiClient::new(&args.access)?;
     let file = args.output.as_ref().map(|path| {
         let (is_new, mut options) = (args.after.is_none(), OpenOptions::new());
-        // A continued export appends to the file of the interrupted export.
+        // A continued export appends to the interrupted export's file.
         let options = options.create(true).write(true).append(!is_new).truncate(is_new);
         options.open(path).with_context(|| format!("cannot write {}", path.display()))
     });
@@ -218,8 +218,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     if skipped > 0 {
         print_note(format_args!(
-            "conversions left out, because they lack the data by which the advertising system \
-             matches them: {skipped}"
+            "conversions left out, because they lack the data that the advertising system needs to \
+             match them: {skipped}"
         ));
     }
     Ok(ExitCode::SUCCESS)

@@ -1,7 +1,7 @@
 //! Layouts of calls and conversions: the columns that each importing system expects.
 //!
 //! Owns the layouts. The CSV columns are an interface, so new columns are added at the end. Pure.
-//! Sources: docs/spec/calls.md, "Exports"; the public help pages of each advertising system.
+//! Sources: docs/spec/calls.md, "Exports"; each advertising system's public help pages.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -242,7 +242,8 @@ impl Conversion {
     }
 
     /// Creates a conversion from the call itself. Returns `None` if the call was not answered. If
-    /// no report contains the time of the answer, the conversion has the time of the call.
+    /// no report contains the time at which the call was answered, the conversion has the call's
+    /// start time.
     pub(crate) fn of_call(call: &Value, name: &str) -> Option<Self> {
         let started = call["started_at"].as_str().filter(|_| call["outcome"] == "answered");
         let at = call["answered_at"].as_str().or(started)?.to_owned();

@@ -128,7 +128,7 @@ fn write(column: &mut ColumnWriter<'_>, cells: &[&str], levels: &[i16]) -> anyho
             let values: Vec<ByteArray> = cells.iter().map(|cell| ByteArray::from(*cell)).collect();
             writer.write_batch(&values, levels, None)?;
         }
-        _ => anyhow::bail!("a column of the Parquet schema has an unexpected type"),
+        _ => anyhow::bail!("a column in the Parquet schema has an unexpected type"),
     }
     Ok(())
 }

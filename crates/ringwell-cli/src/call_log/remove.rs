@@ -9,8 +9,8 @@ use crate::api_client::{Access, ApiClient, ApiError};
 use crate::print::{counted, print_line, print_note};
 
 pub(crate) const HELP: &str = "\
-Removes calls that have ended, with their timelines, results, events and webhooks, for example \
-test calls before a site goes live. To remove only a person's data, use `ringwell calls erase`. With \
+Removes calls that have ended, such as test calls before a site goes live, with their timelines, \
+results, events and webhooks. To remove only a person's data, use `ringwell calls erase`. With \
 --result, removes only that result of the call, for example a sale that was refunded.
 
 Example: remove a result, to record it again with another value or not at all
@@ -31,8 +31,8 @@ pub(crate) struct Args {
     access: Access,
 }
 
-/// Whether `id` can be the id of a call: `c_` and hexadecimal digits. The list of ids may come from
-/// a program that mistook a visitor's text for an id.
+/// Whether `id` can be a call's id: `c_` and hexadecimal digits. The list of ids may come from a
+/// program that mistook a visitor's text for an id.
 fn is_call(id: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     id.strip_prefix("c_").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_digit))

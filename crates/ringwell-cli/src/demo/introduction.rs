@@ -33,7 +33,7 @@ pub(super) struct Introduction {
     shards: u16,
     /// A batch of two rows.
     body: String,
-    /// The first number of the first pool, which the first row of a new demo receives.
+    /// The first pool's first number, which a new demo hands out for its first row.
     number: String,
     token_file: String,
     /// The command that calls `number`.

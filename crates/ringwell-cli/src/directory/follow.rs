@@ -172,7 +172,7 @@ impl Follower {
         true
     }
 
-    /// Does the work that need not be done several times a second.
+    /// Does the periodic work that does not have to run several times a second.
     async fn now_and_then(&mut self) -> Result<(), StoreError> {
         if self.store.is_read_only().await? {
             return Err(StoreError::ReadOnly);

@@ -128,8 +128,8 @@ impl Grower {
         if unknown > 0 {
             tracing::info!(
                 ring_pools = unknown,
-                "some ring pools return no unused numbers this month, because allocations of this \
-                 month may be lost"
+                "some ring pools return no unused numbers this month, because some of this month's \
+                 allocations may be lost"
             );
         }
         Ok(())

@@ -8,7 +8,7 @@ use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_node::RunningNode;
 use tokio::sync::{Notify, watch};
 
-/// The state that the handlers of the management API use.
+/// The state that the management API's handlers use.
 pub(super) struct Server {
     pub(super) live: RunningNode,
     pub(super) changed: Arc<Notify>,

@@ -79,7 +79,7 @@ fn postgres(
     }
 }
 
-/// Returns the reason why a PostgreSQL database does not let a server start.
+/// Returns the reason why a server cannot start with a PostgreSQL database.
 fn refuses(probed: &Probed, schema: &Schema) -> Option<&'static str> {
     let is_current = probed.version == Some(schema.steps.len());
     match probed {
@@ -98,8 +98,8 @@ fn refuses(probed: &Probed, schema: &Schema) -> Option<&'static str> {
     }
 }
 
-/// Returns the reason why the database of ring pools, if it is PostgreSQL and answers, does not let a
-/// server start.
+/// Returns the reason why a server cannot start with its PostgreSQL database of ring pools. Returns
+/// `None` if the database is not PostgreSQL or does not answer.
 pub(crate) fn refusal(config: &Config) -> Option<String> {
     let Some(Database::Postgres(url)) = &config.database else { return None };
     let runtime = Builder::new_current_thread().enable_all().build().ok()?;
@@ -107,7 +107,7 @@ pub(crate) fn refusal(config: &Config) -> Option<String> {
     refuses(&probed, &DIRECTORY).map(|fault| format!("directory.database: {fault}"))
 }
 
-/// The minimum free space on the disk of a SQLite file, in bytes: enough for its write-ahead log.
+/// The minimum free space on a SQLite file's disk, in bytes: enough for its write-ahead log.
 const FREE_MIN: u64 = 128 << 20;
 
 fn file((field, path): (&str, &Path), config: &Config, runtime: &Runtime, findings: &mut Findings) {

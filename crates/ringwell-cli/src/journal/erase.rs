@@ -31,8 +31,8 @@ use crate::print::counted;
 
 pub(crate) const HELP: &str = "\
 Overwrites the parameters of allocations in all segments; numbers, times, lockouts, checksums and \
-hashes stay the same. Spare files, which may contain data of older segments, are removed. Stop the \
-server first.
+hashes stay the same. Spare files, which may contain data from older segments, are removed. Stop \
+the server first.
 
 The command first plans the whole erasure. If it is interrupted after that, run it again, or start \
 the server: either completes the erasure. If it is interrupted while it plans, nothing was erased: \
@@ -41,8 +41,8 @@ parameters are refused.
 
 Backups still contain the parameters: delete the backups, and take new ones.
 
-If the parameters of an allocation have four bytes or fewer in total, they cannot be overwritten. \
-The command prints the count of such allocations.
+If an allocation's parameters have four bytes or fewer in total, they cannot be overwritten. The \
+command prints the count of such allocations.
 
 Examples:
   ringwell journal erase /var/lib/ringwell/data --list erase.list
@@ -121,8 +121,8 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     let Counts { erased, too_short } = match plan(data, &wanted) {
         Ok(counts) => counts,
         Err(error) => {
-            // Nothing has been overwritten yet. If an interrupted erasure was repeated, it must still
-            // be repeated, so its file stays.
+            // Nothing has been overwritten yet. If this run repeats an interrupted erasure, that
+            // erasure is still incomplete, so its file stays.
             if state != State::Planning {
                 let _ = fs::remove_file(data.join(TODO));
             }
@@ -150,7 +150,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
 }
 
 /// Completes an interrupted `ringwell journal erase`. A server calls this before it opens its
-/// journals. If the erasure was not planned completely, it cannot be completed, and a warning is
+/// journals. If the erasure's plan is incomplete, the erasure cannot be completed, and a warning is
 /// logged.
 ///
 /// # Errors
@@ -173,7 +173,7 @@ pub(crate) fn finish(data: &Path) -> anyhow::Result<()> {
 /// Checks that no erasure was interrupted while it was overwriting the journals in `data`.
 ///
 /// # Errors
-/// If one was: frames may then seem to be damaged.
+/// If an erasure was interrupted: frames may then seem to be damaged.
 pub(crate) fn check_finished(data: &Path) -> anyhow::Result<()> {
     ensure!(
         todo::state(data)? != State::Planned,

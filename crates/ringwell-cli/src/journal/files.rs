@@ -21,7 +21,7 @@ pub(super) struct ShardFiles {
     pub(super) segments: SegmentFiles,
 }
 
-/// Lists the shards of a data directory, or the one shard whose directory is `path`.
+/// Lists the shards in a data directory, or the one shard whose directory is `path`.
 pub(super) fn shards_in(path: &Path) -> anyhow::Result<Vec<ShardFiles>> {
     fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut directories = Vec::new();

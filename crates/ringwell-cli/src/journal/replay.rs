@@ -31,7 +31,7 @@ pub(super) struct Options {
     without_snapshot: bool,
 }
 
-/// The known state of a number.
+/// A number's known state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReplayedNumber {
     pool: PoolId,

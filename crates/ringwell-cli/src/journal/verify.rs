@@ -32,7 +32,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
 
 /// Checks whether every journal and snapshot in `path` is sound.
 pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<bool> {
-    // `path` may be the directory of one shard, DATA/journal/0.
+    // `path` may be one shard's directory, DATA/journal/0.
     let full = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     for data in full.ancestors().take(3) {
         if let Err(error) = erase::check_finished(data) {
@@ -48,7 +48,7 @@ pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<boo
         writeln!(out, "{error}")?;
     }
     let mut sound = unreadable.is_empty();
-    // A replaced journal can be detected only if the identity of the data directory can be read.
+    // A replaced journal can be detected only if the data directory's identity can be read.
     if let Ok(Some(shard)) = replaced_journal(path) {
         sound = false;
         writeln!(

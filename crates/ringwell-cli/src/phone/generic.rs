@@ -47,7 +47,7 @@ impl Side for Generic {
         vec![("events".to_owned(), Body::Json(event))]
     }
     fn ends(&self, _: &Ring<'_>, _: Option<Duration>) -> Vec<Report> {
-        // The end of the destination's leg is the end of the call.
+        // The call ends when the destination's leg ends.
         Vec::new()
     }
 }

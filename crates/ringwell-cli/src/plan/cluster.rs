@@ -16,7 +16,7 @@ const KIB: f64 = 1_024.0;
 /// The width of the notes below a figure, in characters.
 const COLUMNS: usize = 84;
 
-/// The default settings of the journal.
+/// The journal's default settings.
 pub(super) const HISTORY_AGE: &str = "30d";
 pub(super) const HISTORY_BYTES: &str = "8GiB";
 
@@ -32,7 +32,7 @@ pub(super) struct Args {
     /// Number of rows in each batch
     #[arg(long, value_name = "N", default_value = "40", value_parser = parse_amount)]
     rows_per_batch: f64,
-    /// Bytes of a row's parameters
+    /// Length of a row's parameters, in bytes
     #[arg(long, value_name = "BYTES", default_value = "44", value_parser = parse_amount)]
     parameter_bytes: f64,
     /// Lockout of a number after its allocation; with keep-alives, the mean lockout

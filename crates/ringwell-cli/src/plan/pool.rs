@@ -1,4 +1,4 @@
-//! The plan of one pool: compares sizes, and formats them as a table.
+//! The plan for one pool: compares sizes, and formats them as a table.
 
 use std::fmt::Write as _;
 

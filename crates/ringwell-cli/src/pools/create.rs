@@ -36,7 +36,7 @@ pub(super) struct Create {
     /// Guaranteed lifetime of an allocation
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
     lifetime: Millis,
-    /// Numbers of the pool, as in 8885550100-8885550149; needs --id
+    /// The pool's numbers, as in 8885550100-8885550149; needs --id
     #[arg(
         long,
         value_name = "RANGE",
@@ -53,7 +53,7 @@ pub(super) struct Create {
     /// Overflow number, handed out when no other number is free; if omitted, rows then get errors
     #[arg(long, value_name = "NUMBER", conflicts_with = "size", value_parser = PromoNumber::parse)]
     overflow: Option<PromoNumber>,
-    /// Key of the pool [default: a random one]
+    /// The pool's key [default: a random one]
     #[arg(long, conflicts_with = "size")]
     key: Option<String>,
     /// Draw this many numbers from the inventory, one of them for overflow

@@ -68,7 +68,7 @@ pub(super) enum Nodes {
     /// Forget a node that is gone for good, so that numbers removed from a pool no longer wait for
     /// this node
     Forget {
-        /// Name of the node, as in the list
+        /// Name of the node, as listed
         name: String,
     },
 }

@@ -49,7 +49,7 @@ pub(super) enum Numbers {
         #[arg(long, value_name = "CODE")]
         area_code: Option<u16>,
     },
-    /// Buy numbers for the inventory of a network
+    /// Buy numbers for a network's inventory
     Buy(purchases::Buy),
     /// Print purchased numbers
     Bought,

@@ -47,11 +47,11 @@ impl Mark {
     /// Locks the data directory and marks it.
     ///
     /// # Errors
-    /// If the data directory is in use, or contains files that no restore has left.
+    /// If the data directory is in use, or contains files that are not left over from a restore.
     pub(super) fn set(data: &Path) -> anyhow::Result<Self> {
         // This check takes no lock, so that a directory with other contents is not changed.
         if has_other_files(data)? {
-            // If a server uses this directory, its process is named.
+            // If a server uses this directory, the error names its process.
             let _no_server = ReadLock::acquire(data)?;
             bail!(not_empty(data));
         }
@@ -151,7 +151,7 @@ fn not_empty(data: &Path) -> String {
     format!("{} is not empty: move its files away first", data.display())
 }
 
-/// Whether a data directory contains files other than locks and those that a restore has left.
+/// Whether a data directory contains files other than locks and files left over from a restore.
 fn has_other_files(data: &Path) -> anyhow::Result<bool> {
     if !data.exists() {
         return Ok(false);

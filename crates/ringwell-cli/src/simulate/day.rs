@@ -19,7 +19,7 @@ use super::access_log::View;
 
 /// If a visitor has opened no page for this long, the next page view begins a new visit.
 const VISIT_GAP: Millis = Millis(30 * 60_000);
-/// The size of the journal's groups. The journal of a busy day takes a few megabytes of memory.
+/// The size of the journal's groups. A busy day's journal takes a few megabytes of memory.
 const GROUP_BYTES: usize = 64 * 1024;
 
 /// The inputs of a simulated day.
@@ -55,7 +55,7 @@ pub(super) struct Found {
     pub(super) unknown: u64,
     /// Late calls that were attributed to the right visitor.
     pub(super) late: u64,
-    /// Calls whose likeliest visitor has a probability below one half.
+    /// Calls whose most likely visitor has a probability below one half.
     pub(super) unsure: u64,
     /// Calls counted in `unsure` that were attributed to the wrong visitor.
     pub(super) unsure_wrong: u64,

@@ -31,7 +31,7 @@ Requests without a valid signature are answered with 401, and only the reason is
 the command where the sender can reach it, or route the sender's requests to it through a proxy.
 
 With --register, the command creates an endpoint on a running server, and removes the endpoint \
-when the command ends. The server sends webhooks to addresses of its own machine only if its \
+when the command ends. The server sends webhooks to addresses on its own machine only if its \
 configuration contains
   [calls.webhooks]
   allow_networks = [\"127.0.0.0/8\"]

@@ -14,7 +14,7 @@ fn a_backup_restores_calls() {
     let board = Switchboard::new("");
     board.call_of("CA1", board.visitor("17"));
     let mut before = board.call("CA1", |call| call["state"] == "ended");
-    // The node does not know whether the allocation was undone after the backup.
+    // The restored node cannot determine whether the allocation was undone after the backup.
     before["keep_alives"] = serde_json::Value::Null;
     let copy = board.site.config().with_file_name("copy");
     let data = board.site.data().to_owned();
@@ -35,7 +35,8 @@ fn a_backup_restores_calls() {
     assert_eq!(board.call("CA1", |_| true), before);
 }
 
-/// The visitors who received the number between the backup and the restore are unknown.
+/// The visitors who received the number between the backup and the restore are unknown, so the
+/// attribution must not be certain.
 #[test]
 fn after_a_restore_an_attribution_lists_the_visitors_before_the_backup_and_is_not_certain() {
     let short = Duration::from_secs(1);
@@ -70,8 +71,8 @@ fn after_a_restore_an_attribution_lists_the_visitors_before_the_backup_and_is_no
     assert!(reason.contains("; earlier visitors may be missing, because part of"), "{reason}");
 }
 
-/// Some data is stored in files outside the call log: the reports that wait for it, unreadable
-/// reports, and the periods in which numbers were overflow numbers.
+/// A backup must include the files outside the call log. They contain reports that wait for it,
+/// unreadable reports, and the periods in which numbers were overflow numbers.
 #[test]
 fn a_backup_restores_reports_that_wait_for_the_call_log() {
     let board = damage::damaged();

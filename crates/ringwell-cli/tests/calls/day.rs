@@ -352,8 +352,7 @@ fn a_day_with_a_kill_every_ten_minutes_loses_no_call_and_misattributes_as_the_fo
         assert_eq!((&call["state"], &call["talk_seconds"]), (&"ended".into(), &5.into()));
         let named = attributed(call);
         wrong += u32::from(named != *visitor);
-        // The number of an unserved visitor may have been stored before the kill cut off the
-        // answer.
+        // An unserved visitor's number may have been stored before the kill cut off the answer.
         if seen.unserved.contains(&named) {
             cut_off += 1;
             continue;

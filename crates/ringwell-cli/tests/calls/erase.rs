@@ -140,8 +140,9 @@ fn erase(board: &Switchboard, flags: &[&str]) -> Command {
     command
 }
 
-/// Another caller may be attributed to the visitor after the call log is erased, while the journal
-/// still contains the visitor's parameters.
+/// After the call log is erased, another caller may still be attributed to the visitor, because the
+/// journal contains the visitor's parameters. An erasure with the list must remove them from this
+/// call, too.
 #[test]
 fn calls_of_others_since_the_erasure_lose_the_visitor_s_parameters_with_the_list() {
     let (board, [theirs, _]) = board();
@@ -308,7 +309,8 @@ fn an_erasure_that_was_killed_before_it_had_begun_is_reported_until_it_is_repeat
         assert!(log.contains("interrupted before it had erased anything"), "{log}");
         assert!(!found(&data.join("journal"), SECRET).is_empty());
     }
-    // An erasure of another parameter must not end the warnings, and a backup must contain them.
+    // An erasure of another parameter must not remove the file that causes the warnings, and a
+    // backup must contain this file.
     let noted = Path::new("journal-erase.todo");
     let mut other = ringwell(&["journal", "erase", "--parameter", "gclid=other"]);
     other.arg(data);
@@ -362,7 +364,8 @@ fn an_erasure_erases_nothing_if_its_list_cannot_be_written() {
     assert!(lines.starts_with("{\"a line\"") && lines.lines().count() == 3, "{lines}");
 }
 
-/// If a parameter occurs several times, look-ups show only its last value.
+/// If a parameter occurs several times, all its values must be erased, although look-ups show only
+/// the last one.
 #[test]
 fn hidden_parameters_are_erased_too_and_short_ones_leave_no_trace() {
     let board = Switchboard::new("[journal]\nsegment_bytes = \"1MiB\"\n");
@@ -433,8 +436,8 @@ fn a_call_is_found_by_every_value_of_a_parameter() {
     }
 }
 
-/// Forwards requests to the server at `to`, except for those that erase: it loses the first of them,
-/// and the answers to the others. Returns its address.
+/// Forwards requests to the server at `to`. Drops the first request that erases, and drops the
+/// answers to all later ones. Returns its address.
 fn lossy(to: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -495,7 +498,7 @@ fn a_lost_request_or_answer_does_not_lose_the_list_of_allocations() {
     assert!(found(&data, SECRET).is_empty(), "{:?}", found(&data, SECRET));
 }
 
-/// A request has at most 1 MiB.
+/// A request is limited to 1 MiB, so a long list must be sent in parts.
 #[test]
 fn a_long_list_is_sent_in_parts() {
     let (board, _) = board();

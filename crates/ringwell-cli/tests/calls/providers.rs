@@ -105,7 +105,7 @@ fn each_provider_can_be_played() {
     });
 }
 
-/// The provider sends the end of each destination's leg, and rings the destination in the answer.
+/// The provider reports the end of each destination's leg, and rings the destination in the answer.
 #[test]
 fn the_next_destination_rings_if_one_does_not_answer() {
     let board = board();

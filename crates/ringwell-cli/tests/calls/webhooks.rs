@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Maps a request's index to the HTTP status of the answer. `None` makes the receiver hang.
 type Behaviour = fn(usize) -> Option<u16>;
 
-/// A receiver of webhooks. When it is made to hang, it sends nothing until the sender gives up.
+/// A webhook receiver. While it hangs, it sends nothing until the sender gives up.
 struct Receiver {
     port: u16,
     got: Arc<Mutex<Vec<Delivery>>>,

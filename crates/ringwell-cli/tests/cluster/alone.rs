@@ -9,8 +9,8 @@ fn words(output: &std::process::Output) -> String {
     format!("{out}{err}")
 }
 
-/// In earlier versions, the server started, and handed out numbers that the other node's visitors
-/// had.
+/// In earlier versions, the server started, and handed out numbers held by the other node's
+/// visitors.
 #[test]
 fn the_data_of_a_node_is_not_served_without_the_cluster() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
@@ -78,7 +78,8 @@ fn write_alone(cluster: &Cluster) {
     fs::write(cluster.path("alone.toml"), alone).unwrap();
 }
 
-/// The documented way to leave a cluster: docs/operations.md, "From a cluster to one machine".
+/// Tests the documented way to leave a cluster: docs/operations.md, "From a cluster to one
+/// machine".
 #[test]
 fn a_cluster_shrinks_to_one_node_that_keeps_all_lockouts_and_its_own_history() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
@@ -99,7 +100,8 @@ fn a_cluster_shrinks_to_one_node_that_keeps_all_lockouts_and_its_own_history() {
     assert_each_once(given, 2 * first.len());
     for (pool, row) in (1..).zip(&first) {
         let held = attribution(&mut client, row.number, since).unwrap();
-        // The visitors' parameters are in the journal of the node that had the number then.
+        // The visitors' parameters are in the journal of the node that owned the number at that
+        // time.
         if Cluster::owner(pool) == 1 {
             assert_eq!(held["parameters"]["id"], format!("first-{pool}"), "{held}");
         } else {
@@ -134,7 +136,7 @@ fn history_from_before_a_move_ends_with_the_node_that_is_gone() {
     server.stop();
 }
 
-/// Without a move, the other node's lockouts are gone, so all its pools wait.
+/// If the other node's buckets were not moved, its lockouts are lost, so all its pools are held.
 #[test]
 fn the_pools_of_a_node_that_is_gone_are_held() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);

@@ -3,7 +3,7 @@
 use super::support::wall::Wall;
 use super::*;
 
-/// Returns the seconds by which the other node's clock is ahead, according to this node's metrics.
+/// Returns how many seconds the other node's clock is ahead, according to this node's metrics.
 fn ahead(server: &Server) -> f64 {
     let metrics = server.client().get("/metrics", &[]).unwrap().body;
     let line = metrics.lines().find(|line| line.starts_with("ringwell_link_clock_ahead_seconds{"));

@@ -79,7 +79,8 @@ fn a_batch_repeated_after_a_move_within_the_node_gets_its_answer() {
     assert_eq!(client.post(BULK, &key, &body).unwrap().body, order);
 }
 
-/// The giver may be killed while it waits for the taker's answer.
+/// If the giver is killed while it waits for the taker's answer, the taker must take over the
+/// buckets completely or not at all.
 #[test]
 fn a_hand_over_whose_caller_disconnects_is_completed_or_not_done_at_all() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);

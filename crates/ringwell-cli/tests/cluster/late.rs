@@ -5,7 +5,7 @@ use super::*;
 
 /// Version 2 of the map gives all buckets to node b. Both nodes restart with this map, but without
 /// one of the pools that node a owned. All numbers of the pool are locked out. A reload by SIGHUP
-/// then adds the pool.
+/// then adds the pool, which must be held.
 #[test]
 fn a_pool_that_appears_after_the_start_with_a_new_map_is_held_after_another_start_too() {
     for is_restarted in [false, true] {

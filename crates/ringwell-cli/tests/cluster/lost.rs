@@ -63,7 +63,8 @@ fn a_restored_data_directory_hands_out_no_number_answered_since_the_copy() {
     assert_holds(&cluster, &second, 1);
 }
 
-/// Node b starts without its disk while node a is down. Node a starts later.
+/// Node b starts without its disk while node a is down. When node a starts later, node b must hold
+/// its pools.
 #[test]
 fn a_node_that_starts_alone_without_its_disk_holds_its_pools_when_it_learns_of_it() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);

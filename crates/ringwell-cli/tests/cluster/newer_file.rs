@@ -13,7 +13,8 @@ fn start_alone(cluster: &Cluster, shards: &str) -> Server {
     Server::start(cluster.command(0, "newer.toml"))
 }
 
-/// The running node learns of the newer file from node a, or asks node a for its version.
+/// The running node must stop serving, whether it receives the newer file's version from node a or
+/// requests it from node a.
 #[test]
 fn a_running_node_that_a_newer_cluster_file_omits_stops_serving() {
     for (shards, is_informed) in
@@ -42,7 +43,8 @@ fn a_running_node_that_a_newer_cluster_file_omits_stops_serving() {
     }
 }
 
-/// Node a handed out numbers, and then node b did. Node b is lost with its history.
+/// Node a hands out numbers, and then node b does. After node b is lost with its history, look-ups
+/// must name no earlier visitor.
 #[test]
 fn look_ups_name_no_earlier_visitor_after_a_lost_node_was_dropped() {
     for shards in ["[0]", "[0, 1]"] {
@@ -72,7 +74,7 @@ fn look_ups_name_no_earlier_visitor_after_a_lost_node_was_dropped() {
             let held = attribution(&mut client, *number, at).unwrap();
             assert_eq!(held["outcome"], "not_kept", "{held}");
         }
-        // Visitors who get the numbers from now on are known.
+        // Numbers that are handed out from now on can be attributed again.
         let numbers = moves::ask_all_there(&cluster, &mut client, "third");
         for number in &numbers[numbers.len() - 1..] {
             let held = attribution(&mut client, *number, now_ms()).unwrap();

@@ -18,7 +18,7 @@ struct RestoredDatabase {
     managed: Managed,
     server: Server,
     pools: [Pool; 2],
-    /// The visitor of pool 3 to whom the number was handed out.
+    /// The visitor who received the number from pool 3.
     holder: Option<String>,
 }
 

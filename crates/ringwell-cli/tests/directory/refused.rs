@@ -1,5 +1,5 @@
-//! A PostgreSQL that answers, but refuses changes: a demoted primary, or one in which another
-//! change takes a long time.
+//! A PostgreSQL server that answers but refuses changes: a demoted primary, or a server on which
+//! another change takes a long time.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A stopped PostgreSQL, which keeps its connections open and does not answer.
+//! A stopped PostgreSQL server, which keeps its connections open and does not answer.
 
 use std::fs;
 use std::thread::{self, JoinHandle};

@@ -117,8 +117,8 @@ fn unauthenticated_clients_with_too_many_requests_take_nothing_from_those_with_a
     server.stop();
 }
 
-/// If an attacker makes a page's host name resolve to this machine, the page's requests still
-/// contain that name.
+/// Requests with other host names must be refused: if an attacker makes a page's host name resolve
+/// to this machine, the page's requests still contain that name.
 #[test]
 fn a_loopback_address_accepts_no_other_host_name_and_no_answer_may_be_cached() {
     let managed = Managed::with(

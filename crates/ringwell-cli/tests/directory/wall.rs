@@ -12,7 +12,7 @@ use super::{LONG, Managed, Rig, management, range};
 use ringwell_store::Leave;
 
 /// A visitor holds a number that is to become the overflow number of another pool. The wall clock
-/// leaps ahead by an hour, but the visitor's lockout lasts a minute longer.
+/// leaps ahead by an hour. The visitor's lockout, which has about a minute left, must not end.
 fn a_clock_that_leaps_ends_no_lockout(rig: Rig) {
     let pools = [Pool::new(1, 2, LONG), Pool::new(2, 1, LONG)];
     let managed = Managed::new(rig, pools.to_vec());

@@ -81,7 +81,7 @@ impl Powered {
     }
 }
 
-/// Cuts the power of all machines at once. The node also loses its disk.
+/// Cuts the power to all machines at once. The node also loses its disk.
 fn power_cut(setting: &str) -> Option<bool> {
     let mut all = Powered::start(setting)?;
     let server = all.trial.start();

@@ -10,8 +10,8 @@ use super::trial::{Trial, can_run, wait_until, within};
 const HOUR: i64 = 3_600;
 const TEN_YEARS: i64 = 87_660 * HOUR;
 
-/// Returns the number of seconds by which a server's wall clock is ahead of the machine's wall
-/// clock. Reads the server's time from the log line of a reload.
+/// Returns how many seconds a server's wall clock is ahead of the machine's wall clock. Reads the
+/// server's time from the log line of a reload.
 fn ahead(server: &Server) -> i64 {
     let line: serde_json::Value = serde_json::from_str(&server.reload()).unwrap();
     let logged: jiff::Timestamp = line["timestamp"].as_str().unwrap().parse().unwrap();
@@ -53,7 +53,7 @@ fn a_wall_clock_set_back_before_a_start_ends_no_lockout_and_closes_no_pool() {
     server.stop();
 }
 
-/// At startup, a clock that was set ahead looks like a long time in which no server ran. Only the
+/// At startup, a clock that was set ahead looks as if no server had run for a long time. Only the
 /// size of the jump distinguishes the two cases.
 #[test]
 fn a_wall_clock_set_ahead_before_a_start_ends_no_lockout() {

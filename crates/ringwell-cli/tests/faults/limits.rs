@@ -73,7 +73,7 @@ fn a_partly_written_frame_is_cut_off_and_no_answered_allocation_is_lost() {
     server.stop();
 }
 
-/// The thread stacks of 256 shards exceed the memory limit.
+/// The thread stacks of 256 shards exceed the memory limit, so startup must fail with advice.
 #[test]
 fn a_start_without_enough_threads_is_one_error_that_says_what_to_do() {
     let site = Site::new(vec![Pool::new(1, 9, LIFETIME)], "shards = 256");

@@ -112,7 +112,8 @@ fn numbers_answered_without_a_flush_are_held_after_the_file_system_was_mounted_a
 }
 
 /// In containers, and in services with their own mount namespace, each new process has a new mount
-/// of the file system. The file system itself stays mounted and keeps the data in its cache.
+/// of the file system. The file system itself stays mounted and keeps the data in its cache, so a
+/// kill must not cause a hold.
 #[test]
 fn a_kill_of_a_process_with_mounts_of_its_own_holds_nothing() {
     if !can_run("unshare", &["-m", "true"], "right to make mounts") {

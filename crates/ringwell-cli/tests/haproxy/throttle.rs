@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// A relay between a node and the link of another node. It listens on a separate port.
+/// A relay between a node and another node's link. It listens on a separate port.
 pub(crate) struct Throttle {
     pub(crate) address: String,
     bytes_a_second: Arc<AtomicU64>,

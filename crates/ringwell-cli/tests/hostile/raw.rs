@@ -164,12 +164,12 @@ pub(crate) fn start(settings: &str) -> (Site, Server) {
     (site, server)
 }
 
-/// Returns the body of a batch whose one row gets a number.
+/// Returns the body of a one-row batch that gets a number.
 pub(crate) fn good_body(pool: &Pool) -> String {
     format!(r#"{{"requests":[{{"api_suffix":"{}","request_id":"A"}}]}}"#, pool.suffix("m1=autos"))
 }
 
-/// Returns a request with a batch whose one row gets a number.
+/// Returns a request with a one-row batch that gets a number.
 pub(crate) fn good(pool: &Pool) -> String {
     request("POST", BULK, &[], &good_body(pool))
 }

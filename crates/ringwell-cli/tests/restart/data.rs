@@ -134,7 +134,8 @@ fn a_data_directory_accessible_to_others_causes_a_warning() {
 }
 
 /// An earlier process may have created a directory but ended before it flushed the parent
-/// directory. A power cut would then remove the new directory with all its contents.
+/// directory. A power cut would then remove the new directory with all its contents, so startup
+/// must flush the parent directory.
 #[test]
 fn a_start_flushes_the_names_of_directories_that_are_there() {
     let strace = Command::new("strace").args(["-f", "-qq", "-o", "/dev/null", "true"]).status();
@@ -160,7 +161,8 @@ fn a_start_flushes_the_names_of_directories_that_are_there() {
     drop(server);
 }
 
-/// A new log in NATS would be empty, so all allocations in the files would be lost.
+/// The server must refuse to replace journals in files with a new log in NATS. The log would be
+/// empty, so all allocations in the files would be lost.
 #[cfg(feature = "nats")]
 #[test]
 fn journals_in_files_are_not_replaced_with_a_log() {

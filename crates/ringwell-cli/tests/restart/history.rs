@@ -26,7 +26,7 @@ fn damage(site: &Site, id: &str) {
     panic!("no segment has {needle}");
 }
 
-/// Returns the time of the wall clock, in milliseconds since 1970.
+/// Returns the wall-clock time, in milliseconds since 1970.
 pub(super) fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     u64::try_from(now.as_millis()).unwrap()

@@ -141,7 +141,8 @@ fn asterisk_connects_each_call_and_reports_its_end() {
     let spelled = |number: &String| format!("+1-{}.{}", &number[2..5], &number[5..]);
     let odd: Vec<_> = numbers_shown[30..34].iter().map(spelled).collect();
     assert_eq!(call("spelled", &odd).len(), 4);
-    // Neither parameters in the user part nor the caller can add to the request.
+    // Parameters in the user part, or in the caller's address, must not add anything to Asterisk's
+    // request.
     let parameters = talk.replacen("INVITE sip:[field0]@", "INVITE sip:[field0];npdi=yes@", 1);
     let parameters = parameters.replacen("<sip:[field1]@", "<sip:a&to=1&call_id=2@", 1);
     sipp(folder.path(), ("npdi", &parameters), asterisk.port, &numbers_shown[34..36], "10");

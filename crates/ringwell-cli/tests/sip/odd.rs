@@ -1,4 +1,4 @@
-//! Tests unusual Call-IDs, numbers and callers, whose calls must be connected. Also tests forged
+//! Tests unusual Call-IDs, numbers and callers: their calls must be connected. Also tests forged
 //! requests, which must be neither forwarded nor reported.
 
 use std::collections::BTreeSet;

@@ -125,8 +125,8 @@ impl Switch {
     }
 }
 
-/// Starts a Kamailio through which calls pass, with the addresses to which it sends its requests
-/// and reports, and the default destination.
+/// Starts a Kamailio through which calls pass. It uses the given addresses for its requests and
+/// reports, and the given default destination.
 pub(super) fn start(folder: &Path, route: String, reports: String, default: String) -> Kamailio {
     let mut changes = changes(route, reports, default);
     changes.push(patient());

@@ -48,7 +48,7 @@ fn ask(trunk: &Peer, port: u16, method: &str, number: &str, call: &str) {
     );
 }
 
-/// Sends a request of the caller within the call that `answer` has answered.
+/// Sends a request from the caller within the call that `answer` belongs to.
 fn within(trunk: &Peer, port: u16, method: &str, answer: &str, uri: &str) {
     let (call, to) = (header(answer, "Call-ID"), header(answer, "To"));
     let more = format!("Route: {}\r\n", header(answer, "Record-Route"));
@@ -235,7 +235,7 @@ fn a_caller_who_gives_up_before_the_server_answers_is_reported() {
     assert_eq!((&ended["call_id"], &ended["status"]), (&call.into(), &"caller_gave_up".into()));
     assert_eq!(gateway.hears("INVITE ", call), None);
 
-    // Kamailio does not know a call that rang before it was restarted.
+    // Kamailio has no record of a call that rang before it was restarted.
     ask(&trunk, port, "CANCEL", number, "unknown@h");
     assert_eq!(trunk.status("unknown@h").0, 481);
 }
@@ -265,7 +265,7 @@ fn a_visitor_with_long_parameters_can_call() {
     gateway.wait_for("INVITE sip:desk@", "proxy@h");
 }
 
-/// Only an answer that can be read may say that a number is unknown.
+/// Only a readable answer may report that a number is unknown.
 #[test]
 fn an_unreadable_answer_sends_the_call_to_the_default_destination() {
     let _alone = alone();

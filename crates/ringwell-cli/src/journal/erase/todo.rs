@@ -113,7 +113,7 @@ pub(super) fn state(data: &Path) -> anyhow::Result<State> {
     Ok(if is_complete { State::Planned } else { State::Planning })
 }
 
-/// Returns the request of the interrupted erasure, or `None` if its file does not contain it.
+/// Returns the interrupted erasure's request, or `None` if its file does not contain it.
 ///
 /// # Errors
 /// If the file cannot be read.
