@@ -151,9 +151,9 @@ enum Command {
     Nodes(networks::Nodes),
     /// Print the audit log, the newest change first
     Audit {
-        /// Maximum number of changes, up to 1,000
-        #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-        last: u32,
+        /// Maximum number of changes
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        last: usize,
     },
     /// Manage API tokens
     #[command(subcommand)]

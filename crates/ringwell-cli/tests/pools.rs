@@ -415,6 +415,24 @@ fn an_export_contains_both_keys_and_another_server_accepts_both() {
 }
 
 #[test]
+fn the_audit_log_is_complete_although_one_change_has_more_lines_than_a_page() {
+    let managed = Managed::start();
+    let list = managed.path("pools.csv");
+    let line = |n| format!("{},,1800,{},1\n", 100 + n, 8_885_560_000_u64 + n);
+    let lines: String = (0..600).map(line).collect();
+    let heading = "id,ring_pool_key,lifetime_seconds,first_number,numbers";
+    fs::write(&list, format!("{heading}\n{lines}")).unwrap();
+    managed.says(&["import", &list]);
+    let log = managed.json(&["audit", "--last", "5000"]);
+    let of = |line: &Value| (line["version"].as_u64().unwrap(), line["line"].as_u64().unwrap());
+    let all: Vec<_> = log.as_array().unwrap().iter().map(of).collect();
+    assert!(all.is_sorted_by(|newer, older| newer > older), "{all:?}");
+    let newest = all.iter().filter(|line| line.0 == all[0].0).count();
+    assert_eq!((all[0].1, newest), (1_199, 1_200));
+    assert_eq!(managed.json(&["audit", "--last", "1001"]).as_array().unwrap().len(), 1_001);
+}
+
+#[test]
 fn an_export_contains_tracking_urls() {
     let (one, other) = (Managed::start(), Managed::start());
     let list = one.path("pools.csv");

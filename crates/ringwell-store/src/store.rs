@@ -377,23 +377,27 @@ impl Store {
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// Returns at most `limit` lines of the audit log from before the version `before`, newest
-    /// first.
+    /// Returns at most `limit` lines of the audit log, newest first. If `before` is given, only
+    /// those before this version or, if it contains a line's place, before this line of the
+    /// version.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn audit_log(
         &self,
-        before: Option<u64>,
+        before: Option<(u64, Option<u64>)>,
         limit: u32,
     ) -> Result<Vec<AuditLine>, StoreError> {
         let query = sqlx::query(
             "SELECT version, place, at_ms, who, action, object, \
-             before_change, after_change FROM audit_log WHERE version < $1 \
-             ORDER BY version DESC, place DESC LIMIT $2",
+             before_change, after_change FROM audit_log \
+             WHERE version < $1 OR version = $1 AND place < $2 \
+             ORDER BY version DESC, place DESC LIMIT $3",
         );
-        let before = before.map_or(Ok(i64::MAX), |version| to_db(version, "a version"))?;
-        let query = query.bind(before).bind(i64::from(limit));
+        let (version, place) = before.unwrap_or((i64::MAX.cast_unsigned(), None));
+        let version = to_db(version, "a version")?;
+        let place = place.map_or(Ok(0), |place| to_db(place, "a line's place"))?;
+        let query = query.bind(version).bind(place).bind(i64::from(limit));
         let rows = query.fetch_all(&mut *self.database.read().await?).await?;
         rows.iter().map(AuditLine::from_row).collect()
     }

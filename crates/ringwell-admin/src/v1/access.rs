@@ -49,6 +49,8 @@ pub(crate) struct MadeToken {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct AuditView {
     version: u64,
+    /// The line's place among the lines of this version, beginning with 0.
+    line: u64,
     at_ms: u64,
     who: String,
     action: String,
@@ -123,9 +125,22 @@ pub(crate) async fn revoke(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Lists the audit log, newest line first. `after` is the version of the last line of the previous
-/// page.
-#[utoipa::path(get, path = "/v1/audit", params(Page),
+/// The requested part of the audit log.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AuditPage {
+    /// The `version` of the last line of the previous page.
+    after: Option<u64>,
+    /// The `line` of the last line of the previous page. Without it, the page begins with the
+    /// version before `after`.
+    line: Option<u64>,
+    /// The maximum number of lines: 1 to 1,000.
+    limit: Option<u32>,
+}
+
+/// Lists the audit log, newest line first.
+#[utoipa::path(get, path = "/v1/audit", params(AuditPage),
     responses((status = 200, body = [AuditView])))]
 pub(crate) async fn audit(
     State(context): State<Context>,
@@ -133,8 +148,10 @@ pub(crate) async fn audit(
     headers: HeaderMap,
 ) -> Result<Json<Vec<AuditView>>, Problem> {
     administrator(&context, &headers).await?;
-    let page: Page = query(&uri)?;
-    let lines = context.store.audit_log(page.after, page.limit()).await?;
+    let AuditPage { after, line, limit } = query(&uri)?;
+    let before = after.map(|version| (version, line));
+    let page = Page { after, limit };
+    let lines = context.store.audit_log(before, page.limit()).await?;
     Ok(Json(lines.into_iter().map(AuditView::of).collect()))
 }
 
@@ -151,7 +168,7 @@ impl TokenView {
 
 impl AuditView {
     fn of(line: AuditLine) -> Self {
-        let AuditLine { version, at, who, action, object, before, after, .. } = line;
-        Self { version, at_ms: at.0, who, action, object, before, after }
+        let AuditLine { version, place, at, who, action, object, before, after } = line;
+        Self { version, line: place, at_ms: at.0, who, action, object, before, after }
     }
 }

@@ -13,6 +13,9 @@ use super::values::text;
 use crate::print::{print_note, say};
 use crate::table::{plain, table};
 
+/// The maximum number of lines of the audit log in one answer.
+const AUDIT_PAGE_MAX: usize = 1_000;
+
 /// Prints all pools.
 pub(super) fn list(server: &Server, json: bool) -> anyhow::Result<ExitCode> {
     let pools = server.pages("/v1/pools", "id")?;
@@ -157,8 +160,22 @@ fn early(sizing: &Value) -> String {
 }
 
 /// Prints the newest entries of the audit log.
-pub(super) fn audit(server: &Server, last: u32, json: bool) -> anyhow::Result<ExitCode> {
-    let log = server.get(&format!("/v1/audit?limit={last}"))?;
+pub(super) fn audit(server: &Server, last: usize, json: bool) -> anyhow::Result<ExitCode> {
+    let mut log = Vec::new();
+    let mut after = String::new();
+    while log.len() < last {
+        let limit = (last - log.len()).min(AUDIT_PAGE_MAX);
+        let page = server.get(&format!("/v1/audit?limit={limit}{after}"))?;
+        let Value::Array(page) = page else { break };
+        let Some(oldest) = page.last() else { break };
+        after = format!("&after={}&line={}", oldest["version"], oldest["line"]);
+        let is_last = page.len() < limit;
+        log.extend(page);
+        if is_last {
+            break;
+        }
+    }
+    let log = Value::Array(log);
     let row = |line: &Value| {
         vec![
             text(line, "version"),
