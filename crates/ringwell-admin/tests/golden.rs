@@ -297,7 +297,7 @@ async fn a_token_of_a_network_lists_and_moves_the_numbers_of_this_network_only()
         (r#"{"ranges":["8885550100"],"to":"quarantine"}"#, 200),
         (r#"{"ranges":["8885550100"],"to":"pool"}"#, 200),
         (r#"{"ranges":["8885550101"],"to":"inventory"}"#, 200),
-        // The token's own network may be named, as it may be omitted.
+        // The token's own network may be named or omitted.
         (r#"{"ranges":["8885550102"],"to":"inventory","network":"north"}"#, 200),
         (r#"{"ranges":["8885550301"],"to":"inventory","network":"north"}"#, 200),
         (r#"{"ranges":["8885550103"],"to":"quarantine","network":"north"}"#, 400),

@@ -329,7 +329,7 @@ fn recent_p99<'a>(
     (!recent.is_empty()).then_some(ms)
 }
 
-/// All pools of the node, as of the last sample.
+/// All of the node's pools, as of the last sample.
 #[derive(Debug, Default)]
 struct Pools {
     lines: Arc<Vec<PoolLine>>,

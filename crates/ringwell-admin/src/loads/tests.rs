@@ -140,7 +140,7 @@ fn rows_that_a_held_pool_refuses_are_demand_but_do_not_make_it_too_small() {
     let load = loads.of(POOL).unwrap();
     assert_eq!(load.exhausted, 0);
     assert!((load.load - 180.0).abs() < 0.5, "{load:?}");
-    // The rows between the last reading and the end of the hold.
+    // These rows arrived between the last reading and the end of the hold.
     let at = Millis(START.0 + 360 * STEP.0);
     loads.take(at, &[asked(1_000, 0, 360)]);
     assert!(loads.busy(0.01).is_empty());
@@ -158,7 +158,7 @@ fn a_few_rows_after_a_start_are_no_flood() {
     assert!((load.load - 30.0).abs() < 0.1 && load.at_least() < 0.1, "{load:?}");
     assert_eq!(loads.busy(0.01), []);
     assert!(loads.outlook(POOL).unwrap().at_least_in_an_hour() < 0.1);
-    // Nine in a minute are too many for eleven numbers, by the most cautious estimate.
+    // By the most cautious estimate, nine allocations in a minute are too many for eleven numbers.
     loads.take(at(61), &[asked(11, 9, 0)]);
     assert_eq!(loads.busy(0.01), [POOL]);
     assert!(loads.outlook(POOL).unwrap().at_least_in_an_hour() > 100.0);
