@@ -9,9 +9,9 @@
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
 
-/// The delay between seeing a number and dialling it, as a mixture of exponential distributions:
-/// each one's share, and its mean in seconds. Most callers dial immediately, some dial after a
-/// while, and a few keep the number for hours.
+/// The delay between seeing a number and dialing it, as a mixture of exponential distributions.
+/// Each entry is a distribution's share and its mean in seconds. Most callers dial immediately,
+/// some dial after a while, and a few keep the number for hours.
 const DELAYS: [(f64, f64); 3] = [(0.80, 180.0), (0.15, 1_800.0), (0.05, 21_600.0)];
 
 /// The maximum number of allocations to examine, newest first.
@@ -48,7 +48,7 @@ pub struct Confidence {
     pub reason: String,
 }
 
-/// The probability density of a delay before dialling, in 1/s.
+/// The probability density of a delay before dialing, in 1/s.
 #[must_use]
 pub fn density(delay_s: f64) -> f64 {
     DELAYS.iter().map(|(share, mean)| share / mean * (-delay_s / mean).exp()).sum()

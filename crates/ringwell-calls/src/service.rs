@@ -427,7 +427,7 @@ impl Service {
     /// Submits `change` to the writer. Returns whether the change was stored by `until`, either in
     /// the log or in the backlog file. If too many changes are already waiting, `change` is
     /// dropped. Otherwise, it is stored even if `until` passes first. Once the change is in the
-    /// log, starts the look-up of the visitor if the call is not attributed yet.
+    /// log, starts looking up the visitor if the call is not attributed yet.
     async fn hand_over(&self, change: CallChange, until: Instant) -> bool {
         let submitted = self.inner.writer.submit_report(change.clone(), until);
         let Ok(Submitted { applied, kept }) = submitted else {

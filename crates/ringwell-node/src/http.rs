@@ -193,7 +193,7 @@ fn welcome_secure(
                 welcome(&thread, socket, &who, Some(address));
             }
             // The client does not use TLS, or uses a version that is not allowed. Unknown clients
-            // can cause this, so it is not logged as an error of the server.
+            // can cause this, so it is not logged as a server error.
             Ok(Err(error)) => tracing::debug!(shard = thread.id, %error, "TLS handshake failed"),
             Err(_) => thread.stats.connections_cut.add(1),
         }

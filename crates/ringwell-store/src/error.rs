@@ -93,7 +93,7 @@ pub enum Refusal {
     /// The requested size exceeds this maximum count of numbers in a ring pool.
     #[error("max_pool_size: on this server, a ring pool may have at most {0} numbers")]
     PoolCeiling(u32),
-    /// The pools of the network would contain more numbers than its ceiling.
+    /// The network's pools would contain more numbers than its ceiling allows.
     #[error("network {network} may have at most {most} numbers in its ring pools")]
     NetworkCeiling {
         /// The network.

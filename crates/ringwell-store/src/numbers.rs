@@ -124,7 +124,7 @@ impl Left {
         self.version.is_none() && self.ready <= now
     }
 
-    /// Adds the wait that another pool has left behind. The number is then free only after both.
+    /// Adds the wait that remains from another pool. The number is then free only after both waits.
     pub(crate) fn and(self, earlier: Self) -> Self {
         let unconfirmed = earlier.version.map_or(Millis::ZERO, |_| earlier.lockout);
         let lockout = self.lockout.max(unconfirmed);

@@ -300,7 +300,7 @@ impl Store {
         pools::by_network_id(&mut *self.database.read().await?, network, id).await
     }
 
-    /// Returns the pools of one campaign, in the order of their ids.
+    /// Returns the pools of one campaign, ordered by id.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -430,7 +430,7 @@ async fn an_unknown_number_is_not_called_if_its_calls_would_come_back() {
         panic!("the number calls itself")
     };
     assert!(reason.contains("no [[calls.destination]]"), "{reason}");
-    // A number of this server whose calls leave the server, and a number elsewhere.
+    // One of this server's numbers whose calls leave the server, and a number elsewhere.
     let calls = Calls { destinations: settings().destinations, ..connects("+18005551216") };
     for (calls, to) in [(&calls, "+18005551216"), (&connects("+18005550100"), "+18005550100")] {
         let destination = answer(calls, "+18005551217").await;

@@ -235,7 +235,7 @@ async fn a_visitor_is_found_by_each_value_of_a_parameter_and_with_the_escapes_of
     }
 }
 
-/// The answer to an erasure may be lost. Then nothing may have been erased that was not listed
+/// The answer to an erasure may be lost, so an erasure must erase only allocations that were listed
 /// before.
 #[tokio::test]
 async fn only_allocations_that_are_listed_are_erased() {

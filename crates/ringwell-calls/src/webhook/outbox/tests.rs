@@ -129,7 +129,7 @@ async fn a_replay_does_not_wait_for_the_next_attempt() {
     assert_eq!(states(&log, &made.id).await, (true, 0, 0));
 }
 
-/// The guide repeats a replay until nothing is pending, failed or held.
+/// The guide says to repeat a replay until nothing is pending, failed or held.
 #[tokio::test]
 async fn a_replay_also_sends_tests_that_the_endpoint_has_not_accepted() {
     let (log, _folder) = log().await;
@@ -149,7 +149,7 @@ async fn a_replay_also_sends_tests_that_the_endpoint_has_not_accepted() {
     assert_eq!(run(&log, now, now + Millis(1), |_| 200).await, 2);
     assert_eq!(log.endpoints().await.unwrap()[0].held, 0);
     assert_eq!(states(&log, &away.id).await, (true, 0, 0));
-    // No endpoint gets the tests of another one.
+    // No endpoint gets another endpoint's tests.
     let all = Replay { which: Which::All, ..Replay::default() };
     let replayed = log.replay(&well.id, &all, now).await.unwrap().unwrap();
     let events = log.events(0, 100).await.unwrap();
