@@ -224,7 +224,7 @@ mod tests {
         assert!(reason(5).contains("; one of 4 or more earlier visitors"), "{}", reason(5));
     }
 
-    /// After a restore, the allocations since the backup are unknown.
+    /// After a restore, the allocations since the backup are unknown, which lowers the confidence.
     #[test]
     fn a_visitor_whose_allocation_is_lost_may_have_called() {
         let at = Millis(100_000_000);

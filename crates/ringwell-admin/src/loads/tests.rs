@@ -47,8 +47,9 @@ fn the_load_is_the_count_of_requests_in_the_last_lifetime() {
 
 #[test]
 fn keep_alives_count_as_load_and_releases_do_not() {
-    // Two visitors in ten seconds. Each stays for 5 minutes and keeps the number for that time, so
-    // the lockout lasts 35 minutes; or each releases the number after 10 minutes.
+    // Two visitors arrive every ten seconds. In the first case, each keeps the number for 5
+    // minutes, so the lockout lasts 35 minutes. In the second case, each releases the number after
+    // 10 minutes.
     for (added, seconds) in [(300_000, 2_100), (-1_200_000, 600)] {
         let mut loads = Loads::default();
         for step in 0..1_000_u32 {
@@ -60,7 +61,7 @@ fn keep_alives_count_as_load_and_releases_do_not() {
         assert!((load.load - f64::from(seconds) * 0.2).abs() < 0.1, "{load:?}");
         assert!((load.lockout.as_secs_f64() - f64::from(seconds)).abs() < 0.1, "{load:?}");
     }
-    // Half of the rows overflow: each of them would have kept a number just as long.
+    // Half of the rows overflow. Each of their visitors would have kept a number just as long.
     let mut loads = Loads::default();
     for step in 0..1_000_u32 {
         let at = Millis(START.0 + u64::from(step) * STEP.0);

@@ -110,8 +110,8 @@ fn something_else_in_its_place_is_refused_by_name() {
     }
 }
 
-/// Checks that removal of the backlog file is detected: an operator may remove the file while the
-/// call log is unavailable.
+/// Checks that removal of the backlog file is detected once. An operator may remove the file while
+/// the call log is unavailable.
 #[test]
 fn a_file_that_was_removed_is_noticed_once() {
     let folder = tempfile::tempdir().unwrap();

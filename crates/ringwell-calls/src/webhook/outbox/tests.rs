@@ -302,7 +302,8 @@ async fn deliveries_that_were_refused_while_the_clock_was_ahead_are_retried_once
     }
 }
 
-/// A receiver requested a one-day pause, and a server was killed during its attempts.
+/// After a wrong clock is corrected, deliveries are sent even if they were paused, leased or
+/// replayed while the clock was wrong.
 #[tokio::test]
 async fn no_lease_pause_or_replay_of_a_wrong_clock_lasts_longer_than_the_clock_is_wrong() {
     let (log, _folder) = log().await;
@@ -330,7 +331,8 @@ async fn no_lease_pause_or_replay_of_a_wrong_clock_lasts_longer_than_the_clock_i
     assert_eq!(states(&log, &made.id).await, (true, 0, 0));
 }
 
-/// The clocks of several servers on one database differ a little.
+/// The clocks of several servers on one database differ a little. A lease from a server whose clock
+/// is slightly ahead is respected.
 #[tokio::test]
 async fn a_lease_of_a_server_whose_clock_is_a_little_ahead_is_respected() {
     let (log, _folder) = log().await;
