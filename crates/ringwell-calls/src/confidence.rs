@@ -39,7 +39,7 @@ pub struct Candidate {
     pub tapped_at: Option<Millis>,
 }
 
-/// The confidence in the attribution of a call.
+/// The confidence in a call's attribution.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Confidence {
     /// The probability of the newest allocation, from 0 to 1, rounded to three decimals.

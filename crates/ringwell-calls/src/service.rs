@@ -313,7 +313,7 @@ impl Service {
         &self.inner.log
     }
 
-    /// Checks the URL of an endpoint: see [`Sender::check_url`].
+    /// Checks an endpoint's URL: see [`Sender::check_url`].
     pub(crate) async fn check_url(&self, url: &str) -> Result<(), String> {
         self.inner.sender.check_url(url).await
     }
@@ -378,8 +378,8 @@ impl Service {
         self.report_within(STORE_MAX, call).await
     }
 
-    /// Logs the events of a call while the caller waits for the next destination. Returns within
-    /// the time limit for calls. Events that have not been stored by then are stored later.
+    /// Logs a call's events while the caller waits for the next destination. Returns within the
+    /// time limit for calls. Events that have not been stored by then are stored later.
     pub async fn report_while_ringing(&self, call: IncomingCall) {
         let _ = self.report_within(self.settings().deadline, call).await;
     }

@@ -1,4 +1,4 @@
-//! Runs the statements of the call log on a real PostgreSQL server.
+//! Runs the call log's statements on a real PostgreSQL server.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

@@ -243,7 +243,7 @@ impl Handle {
         holder(self.node(), &self.peers, number, at).await
     }
 
-    /// Asks each shard of the cluster for the holder of `number` at the time `at`, and for the
+    /// Asks each shard in the cluster for the holder of `number` at the time `at`, and for the
     /// keep-alives of that allocation. Nodes whose release does not support such requests do not
     /// answer. For each shard that did not answer, the result contains the reason.
     ///

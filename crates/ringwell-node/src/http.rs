@@ -273,7 +273,7 @@ async fn serve<S>(
             }
             Order::Finish | Order::Serve => {}
         }
-        // If a connection breaks, the server has no use for the error.
+        // If a connection breaks, the error is ignored.
         connection.as_mut().poll(cx).map(|_| ())
     })
     .await;
@@ -282,7 +282,7 @@ async fn serve<S>(
 /// The smallest buffer that the HTTP library accepts.
 const HYPER_BUFFER_MIN: usize = 8192;
 
-/// Answers one request. A refusal is also an answer.
+/// Answers one request, or refuses it.
 ///
 /// Answers are built on the heap, in memory that the previous answer on this thread has just freed.
 /// The HTTP library keeps the memory of each connection until the connection closes. If answers

@@ -143,7 +143,7 @@ pub fn is_full(error: &sqlx::Error) -> bool {
 }
 
 impl StoreError {
-    /// Whether the disk of the database is full.
+    /// Whether the database's disk is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Database(error) if is_full(error))

@@ -472,7 +472,7 @@ impl Change {
         Ok(if is_own { Refusal::from(run) } else { Refusal::NumberUnusable(run.first) })
     }
 
-    /// Records that the numbers of `run` leave their pool's rotation, and how long visitors may
+    /// Records that the numbers in `run` leave their pool's rotation, and how long visitors may
     /// still hold them.
     async fn depart(&mut self, run: &mut Run) -> Result<(), StoreError> {
         let Some(id) = run.pool else { return Ok(()) };

@@ -175,8 +175,8 @@ impl Store {
         self.database.is_read_only().await
     }
 
-    /// Returns the network of a pool, even if the pool was removed. Returns `None` if the pool
-    /// never existed, or if it was removed before schema 6.
+    /// Returns a pool's network, even if the pool was removed. Returns `None` if the pool never
+    /// existed, or if it was removed before schema 6.
     ///
     /// # Errors
     /// [`StoreError::Database`].

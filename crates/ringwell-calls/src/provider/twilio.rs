@@ -92,7 +92,7 @@ fn signed_body(request: &Incoming) -> (String, bool) {
     let mut string = String::new();
     let mut before = None;
     for pair in form.sorted() {
-        // A repeated pair of name and value is included only once.
+        // A repeated name-value pair is included only once.
         if before != Some(pair) {
             string.push_str(pair.0);
             string.push_str(pair.1);
