@@ -43,7 +43,7 @@ async fn a_full_disk_is_known_by_its_error() {
     assert!(!is_full(&error), "{error}");
 }
 
-/// When a process ends, both files beside the database stay, because SQLite needs them at the next
+/// Both files beside the database stay when a process ends, because SQLite needs them at the next
 /// startup.
 #[tokio::test]
 async fn a_process_that_ends_leaves_the_database_complete_and_the_files_beside_it() {
