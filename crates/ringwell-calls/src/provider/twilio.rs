@@ -195,7 +195,7 @@ fn progress(form: &Form, is_callee: bool, at: Millis) -> Option<CallEvent> {
         ("ringing", _) if is_callee => EventKind::Ringing,
         ("in-progress" | "answered", _) if is_callee => EventKind::Answered,
         // With `answerOnBridge`, as in the document below, the caller's leg is answered when the
-        // destination answers, and `CallDuration` counts from there.
+        // destination answers, and `CallDuration` counts from then.
         ("completed", _) if !is_callee => {
             talk.map_or(EventKind::Ended(None), EventKind::CallerLegEnded)
         }

@@ -80,7 +80,7 @@ async fn send(service: &Service, call: &str, target: &str, status: &str) -> Opti
     Some((before.bytes().last().unwrap() - b'0', next))
 }
 
-/// The destinations that ring, by their last digits, if no destination answers and the settings
+/// Returns the last digits of the destinations that ring if no destination answers and the settings
 /// change while the first one rings. `next` replaces the first answer's target, if it is given.
 async fn rung(call: &str, before: &Calls, after: &Calls, next: Option<&str>) -> Vec<u8> {
     let folder = tempfile::TempDir::new().unwrap();
