@@ -164,12 +164,12 @@ async fn first() -> Response {
     (headers, text).into_response()
 }
 
-/// Whether `path`, which lacks its prefix `/v1`, refers to the list of calls or to one call.
+/// Whether `path`, given without its `/v1` prefix, refers to the list of calls or to one call.
 fn reads_calls(path: &str) -> bool {
     path == "/calls" || path.strip_prefix("/calls/").is_some_and(|id| !id.contains('/'))
 }
 
-/// The first parts, below `/v1/`, of the paths that `ringwell-calls` serves.
+/// The first path segments below `/v1/` that `ringwell-calls` serves.
 const PATHS_OF_CALLS: [&str; 9] = [
     "blocks",
     "callers",
@@ -182,7 +182,7 @@ const PATHS_OF_CALLS: [&str; 9] = [
     "webhooks",
 ];
 
-/// Handles unknown paths below `/v1/`, and the paths of calls if the server does not accept calls.
+/// Handles unknown paths below `/v1/`, and call paths if the server does not accept calls.
 async fn not_found_in_v1(uri: Uri) -> Problem {
     if uri.path().split('/').nth(1).is_some_and(|first| PATHS_OF_CALLS.contains(&first)) {
         return Problem::not_found(

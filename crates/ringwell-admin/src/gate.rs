@@ -1,9 +1,9 @@
 //! The checks that each request must pass before it reaches a handler.
 //!
 //! Owns the limits on requests, the accepted host names, and the memory limit for all bodies.
-//! Authenticated requests, which have a valid token or session, and unauthenticated requests have
-//! separate limits, so that a flood of the latter does not block the former. Source:
-//! docs/spec/management.md, "Limits".
+//! Authenticated requests have a valid token or session. They have a separate limit, so that a
+//! flood of unauthenticated requests does not block them. Source: docs/spec/management.md,
+//! "Limits".
 
 use std::net::IpAddr;
 use std::pin::Pin;

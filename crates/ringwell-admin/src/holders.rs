@@ -84,8 +84,8 @@ pub async fn holders(
     Ok(History { allocations: found, unknown })
 }
 
-/// Returns the latest time at which another visitor can have received the number before `newer`, if
-/// both lockouts are equally long.
+/// Returns the latest time at which another visitor could have received the number before `newer`,
+/// if both lockouts are equally long.
 fn before(newer: &ReportedAllocation) -> Millis {
     let lockout = newer.locked_until.since(newer.allocated_at);
     Millis(newer.allocated_at.0.saturating_sub(lockout.0))

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ringwell_core::Millis;
 
-/// A token bucket: admits `rate` requests at once, and after that `rate` requests a second.
+/// A token bucket: admits a burst of `rate` requests, and after that `rate` requests a second.
 #[derive(Debug)]
 pub(crate) struct Limit {
     /// Requests a second.

@@ -3,8 +3,8 @@
 //! The load of a pool is the count of numbers that would be locked out if the pool never ran out.
 //! If each lockout lasts one lifetime, the load equals the number of rows within the last lifetime
 //! that needed a new number, even if traffic varies. Keep-alives lengthen lockouts, and releases
-//! shorten them: the load is the total time for which numbers were locked out, divided by the
-//! length of the measurement. A visitor who found no number counts like a mean allocation. On
+//! shorten them. The load is therefore the total time for which numbers were locked out, divided by
+//! the length of the measurement. A visitor who found no number counts like a mean allocation. On
 //! average, such a visitor repeats rows as often as other visitors send keep-alives. To count the
 //! rows, each pool's counts at a few earlier times are kept; they are called marks. The caller
 //! passes the current time. Invariant: the number of marks per pool is bounded, regardless of the
@@ -25,8 +25,8 @@ const MARKS_MAX: usize = 8;
 
 const HOUR: Millis = Millis(3_600_000);
 
-/// The number of hours for which mean loads are kept: the current hour, and 25 whole hours so that
-/// the last whole hour can be compared with the same hour of the previous day.
+/// The number of hours for which mean loads are kept: the current hour and 25 whole hours. The last
+/// whole hour can then be compared with the same hour of the previous day.
 const HOURS: usize = 26;
 
 /// The number of hours whose loads a pool's page shows.
@@ -51,7 +51,7 @@ impl SharedLoads {
     }
 }
 
-/// The recent counts of all pools of this node.
+/// The recent counts of all of this node's pools.
 #[derive(Debug, Default)]
 pub struct Loads(BTreeMap<PoolId, Trail>);
 
@@ -133,7 +133,7 @@ impl Loads {
         hours.zip(means).collect()
     }
 
-    /// The pools with too much overflow: their share of overflow rows since the last call of this
+    /// The pools with too much overflow: their share of overflow rows since the last call to this
     /// function, or the share expected at their present load, exceeds `most`.
     pub fn busy(&mut self, most: f64) -> Vec<PoolId> {
         let busy =
@@ -160,7 +160,7 @@ impl Outlook<'_> {
         self.ahead(self.load.load)
     }
 
-    /// Like [`Self::in_an_hour`], for the cautious estimate of the present load.
+    /// Like [`Self::in_an_hour`], but based on the cautious estimate of the present load.
     pub(crate) fn at_least_in_an_hour(&self) -> f64 {
         self.ahead(self.load.at_least())
     }

@@ -297,7 +297,7 @@ async fn a_token_of_a_network_lists_and_moves_the_numbers_of_this_network_only()
         (r#"{"ranges":["8885550100"],"to":"quarantine"}"#, 200),
         (r#"{"ranges":["8885550100"],"to":"pool"}"#, 200),
         (r#"{"ranges":["8885550101"],"to":"inventory"}"#, 200),
-        // The token's own network may be named, as it may be omitted.
+        // The token's own network may be named or omitted.
         (r#"{"ranges":["8885550102"],"to":"inventory","network":"north"}"#, 200),
         (r#"{"ranges":["8885550301"],"to":"inventory","network":"north"}"#, 200),
         (r#"{"ranges":["8885550103"],"to":"quarantine","network":"north"}"#, 400),
@@ -305,7 +305,8 @@ async fn a_token_of_a_network_lists_and_moves_the_numbers_of_this_network_only()
         (r#"{"ranges":["8885550301"],"to":"inventory","network":"south"}"#, 403),
         (r#"{"ranges":["8885550301"],"to":"inventory","network":null}"#, 403),
         (r#"{"ranges":["8885550300"],"to":"retired"}"#, 200),
-        // Another network's numbers, numbers in the inventory of all networks, and unknown numbers.
+        // The answer is 404 for another network's numbers, numbers in the inventory of all
+        // networks, and unknown numbers.
         (r#"{"ranges":["8885550105"],"to":"quarantine"}"#, 404),
         (r#"{"ranges":["8885550104-8885550105"],"to":"inventory"}"#, 404),
         (r#"{"ranges":["8885550150"],"to":"retired"}"#, 404),

@@ -41,8 +41,8 @@ pub enum EventKind {
     /// The call is over. `None` if the provider does not report the outcome.
     Ended(Option<Outcome>),
     /// The caller's leg is over. Contains its duration in seconds. The leg is answered when a
-    /// destination answers, so a duration above 0 shows that the call was answered, unless another
-    /// report says what happened at the destinations.
+    /// destination answers. A duration above 0 therefore shows that the call was answered, unless
+    /// another report says what happened at the destinations.
     CallerLegEnded(u32),
 }
 
@@ -263,8 +263,8 @@ impl Facts {
         if is_answered {
             return Some(Outcome::Answered);
         }
-        // If the provider reports only the end of the call, and no destination's leg ended before
-        // that, the caller hung up, unless the caller's leg was answered.
+        // The caller hung up if the provider reports only the end of the call, no destination's leg
+        // ended before that, and the caller's leg was not answered.
         let is_leg_answered = self.caller_leg_seconds.is_some_and(|seconds| seconds > 0);
         let alone = if is_leg_answered { Outcome::Answered } else { Outcome::CallerGaveUp };
         self.end.or(self.leg).or(Some(alone))

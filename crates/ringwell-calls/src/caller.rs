@@ -199,7 +199,7 @@ fn decoded(user: &str) -> String {
 fn plain_address(address: &str) -> String {
     let (scheme, rest) = address.split_once(':').unwrap_or(("sip", address));
     let (user, host) = rest.split_once('@').unwrap_or(("", rest));
-    // The user, too, may have parameters.
+    // The user may also have parameters.
     let user = decoded(user.split([';', ':']).next().unwrap_or_default());
     let host = host.split([';', '?']).next().unwrap_or_default().trim_end_matches('.');
     // An IPv6 address is in brackets, so the text after its last colon ends with `]` and is not

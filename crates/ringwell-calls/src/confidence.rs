@@ -9,9 +9,9 @@
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
 
-/// The delay between seeing a number and dialling it, as a mixture of exponential distributions:
-/// each one's share, and its mean in seconds. Most callers dial immediately, some dial after a
-/// while, and a few keep the number for hours.
+/// The delay between seeing a number and dialing it, as a mixture of exponential distributions.
+/// Each entry is a distribution's share and its mean in seconds. Most callers dial immediately,
+/// some dial after a while, and a few keep the number for hours.
 const DELAYS: [(f64, f64); 3] = [(0.80, 180.0), (0.15, 1_800.0), (0.05, 21_600.0)];
 
 /// The maximum number of allocations to examine, newest first.
@@ -39,7 +39,7 @@ pub struct Candidate {
     pub tapped_at: Option<Millis>,
 }
 
-/// The confidence in the attribution of a call.
+/// The confidence in a call's attribution.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Confidence {
     /// The probability of the newest allocation, from 0 to 1, rounded to three decimals.
@@ -48,7 +48,7 @@ pub struct Confidence {
     pub reason: String,
 }
 
-/// The probability density of a delay before dialling, in 1/s.
+/// The probability density of a delay before dialing, in 1/s.
 #[must_use]
 pub fn density(delay_s: f64) -> f64 {
     DELAYS.iter().map(|(share, mean)| share / mean * (-delay_s / mean).exp()).sum()
@@ -224,7 +224,7 @@ mod tests {
         assert!(reason(5).contains("; one of 4 or more earlier visitors"), "{}", reason(5));
     }
 
-    /// After a restore, the allocations since the backup are unknown.
+    /// After a restore, the allocations since the backup are unknown, which lowers the confidence.
     #[test]
     fn a_visitor_whose_allocation_is_lost_may_have_called() {
         let at = Millis(100_000_000);

@@ -28,7 +28,7 @@ pub struct RoutePlan {
 /// The maximum number of numbers to follow in the search for loops.
 const FOLLOWED_MAX: usize = 32;
 
-/// The inputs for following a call that is forwarded to a number of this server.
+/// The inputs for following a call that is forwarded to one of this server's numbers.
 #[derive(Clone, Copy)]
 pub struct Onward<'a> {
     /// The time of the call.
@@ -92,7 +92,7 @@ impl Routes {
     /// Removes the destinations in `to` that would cause an endless loop for a call to `number`.
     /// Returns the remaining and the removed destinations.
     ///
-    /// A destination of this server forwards the call again. It is kept if it brings the call
+    /// A destination on this server forwards the call again. It is kept if it brings the call
     /// closer to a destination outside this server, or if the call can never return to `number`.
     /// Among numbers that are equally close, calls are forwarded only to smaller ones. Therefore,
     /// the numbers in a loop never all forward to each other, although each call is routed on its
@@ -124,9 +124,9 @@ impl Routes {
         })
     }
 
-    /// The `unknown_number` settings in `calls` that cause an endless loop: they name a number of
-    /// this server, and a call to it would return to it at any time of the day. `serving` returns
-    /// the pools that serve a number.
+    /// The `unknown_number` settings in `calls` that cause an endless loop: they name one of this
+    /// server's numbers, and a call to that number would return to it at any time of day. `serving`
+    /// returns the pools that serve a number.
     ///
     /// # Errors
     /// [`NoTimeZone`].

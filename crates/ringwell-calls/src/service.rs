@@ -320,7 +320,7 @@ impl Service {
         &self.inner.log
     }
 
-    /// Checks the URL of an endpoint: see [`Sender::check_url`].
+    /// Checks an endpoint's URL: see [`Sender::check_url`].
     pub(crate) async fn check_url(&self, url: &str) -> Result<(), String> {
         self.inner.sender.check_url(url).await
     }
@@ -385,8 +385,8 @@ impl Service {
         self.report_within(STORE_MAX, call).await
     }
 
-    /// Logs the events of a call while the caller waits for the next destination. Returns within
-    /// the time limit for calls. Events that have not been stored by then are stored later.
+    /// Logs a call's events while the caller waits for the next destination. Returns within the
+    /// time limit for calls. Events that have not been stored by then are stored later.
     pub async fn report_while_ringing(&self, call: IncomingCall) {
         let _ = self.report_within(self.settings().deadline, call).await;
     }
@@ -434,7 +434,7 @@ impl Service {
     /// Submits `change` to the writer. Returns whether the change was stored by `until`, either in
     /// the log or in the backlog file. If too many changes are already waiting, `change` is
     /// dropped. Otherwise, it is stored even if `until` passes first. Once the change is in the
-    /// log, starts the look-up of the visitor if the call is not attributed yet.
+    /// log, starts looking up the visitor if the call is not attributed yet.
     async fn hand_over(&self, change: CallChange, until: Instant) -> bool {
         let submitted = self.inner.writer.submit_report(change.clone(), until);
         let Ok(Submitted { applied, kept }) = submitted else {

@@ -1,4 +1,4 @@
-//! Runs the statements of the call log on a real PostgreSQL server.
+//! Runs the call log's statements on a real PostgreSQL server.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -36,7 +36,7 @@ fn change(call: &str, at: u64, kind: EventKind) -> CallChange {
     }
 }
 
-/// During a restore, the server may find a database without tables.
+/// During a restore, tables may be missing. A report waits until they exist.
 #[tokio::test]
 async fn a_report_waits_as_long_as_a_table_is_missing() {
     let server = Server::start();
@@ -179,6 +179,7 @@ async fn two_servers_on_one_database_deliver_each_event_once() {
 }
 
 /// Providers send several reports at the same moment, and a proxy may send them to different nodes.
+/// None of them may be lost.
 #[test]
 fn reports_that_reach_two_nodes_at_once_are_all_in_the_call() {
     const CALLS: usize = 200;

@@ -1,4 +1,4 @@
-//! Reads many messages of a stream in order, through a temporary consumer.
+//! Reads many messages from a stream in order, through a temporary consumer.
 //!
 //! The servers send the messages unencoded, many for each request. If each message is read with its
 //! own request, reading takes several times as long, because the servers then send each message as
@@ -34,7 +34,7 @@ const BATCH: u64 = 64;
 /// The maximum number of messages that are waiting for the caller to receive them.
 const QUEUE: usize = 64;
 
-/// Reads the messages at `places` of a stream. If reading fails, the returned receiver ends before
+/// Reads the messages at `places` in a stream. If reading fails, the returned receiver ends before
 /// the last of them.
 pub(crate) fn read(
     client: Client,
@@ -116,7 +116,7 @@ async fn create(client: &Client, stream: &str, name: &str, first: u64) -> Result
     }
 }
 
-/// Returns the place of a message in its stream. It is part of the subject for the acknowledgement:
+/// Returns a message's place in its stream. It is part of the subject for the acknowledgement:
 /// `$JS.ACK.<stream>.<consumer>.<deliveries>.<place>...`. In newer versions of NATS, a domain and
 /// an account precede the stream.
 fn place(reply: &str) -> Option<u64> {

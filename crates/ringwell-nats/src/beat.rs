@@ -87,7 +87,7 @@ impl Beats {
                         has_reported = true;
                     }
                 }
-                // No heartbeat is left to be read.
+                // There are no more heartbeats to read.
                 Err(_) if silence.left(now()).is_zero() => break,
                 Err(_) => {
                     if !stream.answers().await {

@@ -1,4 +1,4 @@
-//! Finds the notes of streams at startup, and stores notes that change while the process serves.
+//! Finds the streams' notes at startup, and stores notes that change while the process serves.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -123,8 +123,8 @@ impl NatsLogs {
         Ok(stream)
     }
 
-    /// Returns the notes of a stream and the place after its last message; `None` if the stream
-    /// does not exist.
+    /// Returns a stream's notes and the place after its last message; `None` if the stream does not
+    /// exist.
     fn find_stream(&self, stream: stream::Stream) -> Result<Option<(LogNotes, u64)>, String> {
         let settings = self.settings.clone();
         self.ask(async move { patiently(|| stream.find(&settings)).await })

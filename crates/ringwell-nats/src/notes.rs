@@ -92,7 +92,7 @@ mod tests {
         for text in ["garbage", "v2:2:14", ":", "1:99999999999999999999999"] {
             let mut config = json!({ "metadata": { FAILED_AT: text } });
             assert_eq!(read(&config).failed_at, any, "{text}");
-            // Writing the notes does not replace a text that cannot be parsed.
+            // Writing the notes does not replace text that cannot be parsed.
             let notes = read(&config);
             write(&mut config, &notes);
             assert_eq!(config["metadata"][FAILED_AT], text);

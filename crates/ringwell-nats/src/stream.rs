@@ -427,7 +427,7 @@ impl Stream {
         Ok(first_seq.max(1)..last_seq + 1)
     }
 
-    /// Returns the length of the stream in bytes.
+    /// Returns the stream's length in bytes.
     pub(crate) async fn bytes(self) -> Result<u64, Unreached> {
         let state = self.ask("INFO", &json!({})).await?.state;
         Ok(state.map_or(0, |state| state.bytes))

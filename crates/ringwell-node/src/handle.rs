@@ -141,7 +141,7 @@ impl Handle {
         self.node().config.durability.to_string()
     }
 
-    /// Returns the shards of this node in ascending order, with the states of their journals.
+    /// Returns this node's shards in ascending order, with the states of their journals.
     pub fn journals(&self) -> impl Iterator<Item = (u16, JournalState)> {
         self.node().journals()
     }
@@ -243,7 +243,7 @@ impl Handle {
         holder(self.node(), &self.peers, number, at).await
     }
 
-    /// Asks each shard of the cluster for the holder of `number` at the time `at`, and for the
+    /// Asks each shard in the cluster for the holder of `number` at the time `at`, and for the
     /// keep-alives of that allocation. Nodes whose release does not support such requests do not
     /// answer. For each shard that did not answer, the result contains the reason.
     ///
@@ -313,8 +313,8 @@ impl Handle {
         answer.await.map_err(|_| AskError::Stopped)
     }
 
-    /// Gives buckets of this node to another shard. The move continues even if the caller stops
-    /// waiting.
+    /// Gives some of this node's buckets to another shard. The move continues even if the caller
+    /// stops waiting.
     ///
     /// # Errors
     /// The [`GiveError`] shows whether anything was moved.

@@ -193,7 +193,7 @@ fn welcome_secure(
                 welcome(&thread, socket, &who, Some(address));
             }
             // The client does not use TLS, or uses a version that is not allowed. Unknown clients
-            // can cause this, so it is not logged as an error of the server.
+            // can cause this, so it is not logged as a server error.
             Ok(Err(error)) => tracing::debug!(shard = thread.id, %error, "TLS handshake failed"),
             Err(_) => thread.stats.connections_cut.add(1),
         }
@@ -273,7 +273,7 @@ async fn serve<S>(
             }
             Order::Finish | Order::Serve => {}
         }
-        // If a connection breaks, the server has no use for the error.
+        // If a connection breaks, the error is ignored.
         connection.as_mut().poll(cx).map(|_| ())
     })
     .await;
@@ -282,7 +282,7 @@ async fn serve<S>(
 /// The smallest buffer that the HTTP library accepts.
 const HYPER_BUFFER_MIN: usize = 8192;
 
-/// Answers one request. A refusal is also an answer.
+/// Answers one request, or refuses it.
 ///
 /// Answers are built on the heap, in memory that the previous answer on this thread has just freed.
 /// The HTTP library keeps the memory of each connection until the connection closes. If answers

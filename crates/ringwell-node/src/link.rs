@@ -19,7 +19,7 @@ use self::call::{Calls, HttpNet};
 use crate::platform::Tokio;
 use crate::server::Server;
 
-/// Creates the links of shard `caller`'s thread, and adds their queues to `peers`.
+/// Creates the links for the thread of shard `caller`, and adds their queues to `peers`.
 pub(crate) fn ways(server: &Server, caller: u16, peers: &mut Peers) -> Vec<Way<Tokio>> {
     let node = &server.node;
     // Of all links between two machines, only one logs warnings about clocks.

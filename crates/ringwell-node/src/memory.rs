@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The bodies may use this fraction of the memory: one tenth.
 const PART: u64 = 10;
-/// The assumed memory of a machine that does not report the size of its memory.
+/// The memory size to assume for a machine that does not report one.
 const MEMORY_MIN: u64 = 1 << 30;
 
 /// The limit on the memory that all bodies in progress use together.

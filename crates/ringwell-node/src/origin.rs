@@ -28,7 +28,7 @@ pub(crate) const fn methods(route: Route<'_>) -> &'static str {
     }
 }
 
-/// Returns the origin of the request, if it is allowed.
+/// Returns the request's origin, if it is allowed.
 pub(crate) fn allowed(api: &Api, headers: &HeaderMap) -> Option<HeaderValue> {
     // If no origins are configured, the answer allows none.
     let origin = (!api.origins.is_empty()).then(|| values(headers, &header::ORIGIN).next())??;

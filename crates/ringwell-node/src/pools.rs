@@ -46,8 +46,8 @@ pub(crate) async fn become_next(
     taken.map_err(|error| error.to_string())
 }
 
-/// Gives pools the overflow numbers that they did not get yet because visitors might hold them. If
-/// this fails, or another change is in progress, the next call tries again.
+/// Gives pools the overflow numbers that they have not received yet because visitors may hold them.
+/// If this fails, or another change is in progress, the next call tries again.
 pub(crate) async fn go_on(node: &Node, peers: &Peers) {
     let Ok(_one) = node.changes.try_lock() else { return };
     if let Err(error) = in_part::go_on(&Tokio, node, peers).await {

@@ -9,9 +9,9 @@ const NICENESS: i32 = 5;
 /// The niceness of a thread with the lowest priority.
 const NICENESS_MAX: i32 = 19;
 
-/// Lowers the priority of the calling thread, and of threads that it starts later, below that of
-/// the shards. The shards have the priority of the process. On Linux, each thread has its own
-/// niceness.
+/// Lowers the calling thread's priority below that of the shards. Threads that it starts later
+/// inherit this priority. The shards have the priority of the process. On Linux, each thread has
+/// its own niceness.
 pub fn step_back() {
     if let Err(error) = lower() {
         tracing::warn!(%error, "cannot lower the priority of a thread below that of the shards");

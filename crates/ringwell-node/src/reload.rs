@@ -70,9 +70,9 @@ const CHECK_EVERY: Duration = Duration::from_millis(20);
 /// The time limit for the reload after waiting as a standby.
 const REFRESH_MAX: Duration = Duration::from_secs(5);
 
-/// Reads the configuration again before the node accepts clients, because it may have changed while
-/// this process was a standby. If the pools are in a database, waits until they have been read from
-/// there.
+/// Reads the configuration again before the node accepts clients, because the configuration may
+/// have changed while this process was a standby. If the pools are in a database, waits until they
+/// have been read from there.
 pub(crate) async fn refresh(server: &Arc<Server>, peers: &Peers, directories: &mut Directories) {
     let (node, asked) = (&server.node, Tokio.moment());
     let request = *node.rereads.asked().borrow();

@@ -183,7 +183,7 @@ async fn serve_on(
 ) {
     let mut rereads = server.node.rereads.asked();
     if *rereads.borrow() > 0 {
-        // A shard asked before this task existed.
+        // A shard sent its request before this task existed.
         rereads.mark_changed();
     }
     loop {

@@ -172,8 +172,8 @@ pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, ep
 }
 
 /// Waits until this process should end so that its supervisor restarts it, and logs the reason.
-/// Either a journal in a log has failed, or other processes have taken over shards of this process.
-/// In the latter case, this process should become a standby.
+/// Either a journal in a log has failed, or other processes have taken over some of this process's
+/// shards. In the latter case, this process should become a standby.
 pub(crate) async fn is_over(node: &Node) {
     let Some(replicated) = &node.config.journal.replicated else { return pending().await };
     // Without standbys, an operator decides which of two processes serves, so this process does not

@@ -63,7 +63,7 @@ impl ShardLog {
     }
 }
 
-/// Opens all shards of the directory, and those that exist only in journals. The latter have no
+/// Opens all of the directory's shards, and those that exist only in journals. The latter have no
 /// pools. They pass their lockouts on to the current owners of the numbers, and continue to answer
 /// look-ups. If `withholds` is set and a visitor holds a pool's overflow number, the pool gets that
 /// number only after the visitor's lockout.
@@ -248,7 +248,7 @@ fn refuse_more_shards(
     Ok(())
 }
 
-/// The directory, the settings of the files, and how far the files may be trusted.
+/// The directory, the file settings, and how far the files may be trusted.
 type Of<'a> = (&'a Directory, &'a disk::Settings, Believed);
 
 fn follow(

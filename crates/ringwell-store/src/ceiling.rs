@@ -145,7 +145,7 @@ impl Store {
         Ok(Some(Network { id: id.to_owned(), numbers, ceiling, is_own: own.is_some() }))
     }
 
-    /// Returns at most `limit` networks whose ids follow `after`, in the order of their ids.
+    /// Returns at most `limit` networks whose ids follow `after`, ordered by id.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -77,8 +77,8 @@ impl Change {
     }
 
     /// Records that the change's author may only access `network`, if `network` is given. A pool
-    /// then cannot get the id of another network's pool, and refusals do not describe the numbers
-    /// of other networks.
+    /// then cannot get the id of another network's pool, and refusals do not describe other
+    /// networks' numbers.
     #[must_use]
     pub fn limited_to(self, network: Option<&str>) -> Self {
         Self { only: network.map(str::to_owned), ..self }

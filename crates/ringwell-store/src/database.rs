@@ -390,7 +390,7 @@ impl Database {
                 file.display()
             );
         }
-        // The process's end closes this connection.
+        // This connection closes when the process ends.
         std::mem::forget(last);
     }
 

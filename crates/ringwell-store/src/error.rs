@@ -93,7 +93,7 @@ pub enum Refusal {
     /// The requested size exceeds this maximum count of numbers in a ring pool.
     #[error("max_pool_size: on this server, a ring pool may have at most {0} numbers")]
     PoolCeiling(u32),
-    /// The pools of the network would contain more numbers than its ceiling.
+    /// The network's pools would contain more numbers than its ceiling allows.
     #[error("network {network} may have at most {most} numbers in its ring pools")]
     NetworkCeiling {
         /// The network.
@@ -143,7 +143,7 @@ pub fn is_full(error: &sqlx::Error) -> bool {
 }
 
 impl StoreError {
-    /// Whether the disk of the database is full.
+    /// Whether the database's disk is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Database(error) if is_full(error))

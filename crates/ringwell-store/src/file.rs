@@ -377,7 +377,8 @@ mod tests {
         assert!(fault(&path).contains("first page"));
     }
 
-    /// A power failure can leave a file empty, and so can copying it to a full disk.
+    /// An empty file that a server has used is damaged: a power failure can leave a file empty, and
+    /// so can copying it to a full disk.
     #[tokio::test]
     async fn an_empty_file_is_a_new_database_unless_a_server_has_used_it() {
         let folder = TempDir::new().unwrap();
@@ -398,7 +399,7 @@ mod tests {
         assert_eq!(fault(&path), "none");
     }
 
-    /// SQLite's own message does not contain the file's name.
+    /// The error names the file, because SQLite's own message does not.
     #[tokio::test]
     async fn a_file_beside_the_database_that_cannot_be_opened_is_named() {
         let folder = TempDir::new().unwrap();
@@ -415,7 +416,8 @@ mod tests {
         assert_eq!(fault(&path), "none");
     }
 
-    /// Without an explicit check, the connection pool would retry until its timeout expires.
+    /// A damaged database is refused immediately. Without an explicit check, the connection pool
+    /// would retry until its timeout expires.
     #[tokio::test]
     async fn a_damaged_database_is_refused_at_once() {
         let folder = TempDir::new().unwrap();

@@ -53,7 +53,7 @@ impl Change {
         size(&mut self.tx, &pool).await
     }
 
-    /// Returns the parts of `range` that are in the pool's rotation, in the order of their numbers.
+    /// Returns the parts of `range` that are in the pool's rotation, in ascending order.
     pub(crate) async fn in_rotation(
         &mut self,
         id: PoolId,

@@ -22,7 +22,7 @@ pub struct Growth {
     pub dry_run: bool,
 }
 
-/// A change of one pool's size, applied or only planned.
+/// A change to one pool's size, applied or only planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resized {
     /// The pool.

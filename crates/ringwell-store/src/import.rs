@@ -1,4 +1,4 @@
-//! Imports a whole list of pools into an empty directory. Used to move the pools of a configuration
+//! Imports a whole list of pools into an empty directory. Used to move pools from a configuration
 //! file to a database.
 //!
 //! Each range of numbers is stored as one row, so 10 million numbers in 100,000 pools take only
@@ -101,7 +101,7 @@ impl Change {
         let rotations = pools.iter().zip(&ids).flat_map(|(pool, id)| {
             pool.numbers().iter().map(move |range| (*range, "available", Some(*id)))
         });
-        // Several pools of a configuration file may share an overflow number.
+        // Several pools in a configuration file may share an overflow number.
         let mut shared: Vec<PromoNumber> = pools.iter().filter_map(RingPool::overflow).collect();
         shared.sort_unstable();
         shared.dedup();

@@ -124,7 +124,7 @@ impl Left {
         self.version.is_none() && self.ready <= now
     }
 
-    /// Adds the wait that another pool has left behind. The number is then free only after both.
+    /// Adds the wait that remains from another pool. The number is then free only after both waits.
     pub(crate) fn and(self, earlier: Self) -> Self {
         let unconfirmed = earlier.version.map_or(Millis::ZERO, |_| earlier.lockout);
         let lockout = self.lockout.max(unconfirmed);
@@ -238,7 +238,7 @@ impl Run {
     }
 }
 
-/// Returns the rows that contain numbers of `range`, in ascending order.
+/// Returns the rows that contain numbers in `range`, in ascending order.
 pub(crate) async fn touching(
     db: &mut AnyConnection,
     range: NumberRange,
@@ -254,7 +254,7 @@ pub(crate) async fn touching(
     collect(query.bind(digits(range.last())).bind(digits(range.first())).fetch(db)).await
 }
 
-/// Removes the numbers of `range` from the table, and returns their rows in ascending order. A row
+/// Removes the numbers in `range` from the table, and returns their rows in ascending order. A row
 /// that extends beyond `range` is split. Numbers that are not in the table are not in the result
 /// either. The caller must insert the returned rows again.
 pub(crate) async fn cut(
@@ -317,7 +317,7 @@ pub(crate) async fn due(db: &mut AnyConnection, now: Millis) -> Result<Vec<Run>,
     collect(query.bind(ms(now)).fetch(db)).await
 }
 
-/// Returns at most `limit` rows of the inventory, in ascending order. They contain numbers of
+/// Returns at most `limit` rows of the inventory, in ascending order. They contain numbers in
 /// `range` that `network` may use and that no visitor can hold at `now`. The first and the last row
 /// may extend beyond `range`.
 pub(crate) async fn free(

@@ -306,7 +306,7 @@ pub(crate) async fn network_of(
     row.map_or(Ok(None), |row| Columns::of(&row).take())
 }
 
-/// Returns the pools of one campaign, in the order of their ids.
+/// Returns the pools of one campaign, ordered by id.
 pub(crate) async fn of_scope(
     db: &mut AnyConnection,
     scope: &Scope,
@@ -322,8 +322,8 @@ pub(crate) async fn of_scope(
     rows.iter().map(Pool::from_row).collect()
 }
 
-/// Returns at most `limit` pools whose ids are above `after`, in the order of their ids. With
-/// `network`, returns only pools of that network.
+/// Returns at most `limit` pools whose ids are above `after`, ordered by id. With `network`,
+/// returns only pools of that network.
 pub(crate) async fn page(
     db: &mut AnyConnection,
     network: Option<&str>,

@@ -1,4 +1,5 @@
-//! Buys numbers for a network: which numbers, how many, and when they are paid for.
+//! Buys numbers for a network. Decides which numbers are bought, how many, and when they are paid
+//! for.
 //!
 //! Owns the order of the steps of a purchase. A change first only records its purchases. They are
 //! ordered from the provider just before the change commits, so that a trial run buys nothing. If

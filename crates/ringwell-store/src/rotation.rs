@@ -158,8 +158,8 @@ impl Change {
         Ok(count)
     }
 
-    /// Lets only `network` use numbers of the inventory from now on, or all networks if it is
-    /// `None`. Returns the count of numbers.
+    /// Reserves numbers in the inventory for `network`, or makes them available to all networks if
+    /// it is `None`. Returns the count of numbers.
     ///
     /// # Errors
     /// [`Refusal::UnknownNumber`], or [`Refusal::NumberTaken`] for a number that is not in the
@@ -461,7 +461,7 @@ impl Change {
     }
 
     /// Returns the refusal for a change that may not use `run`. If the author is limited to one
-    /// network, the refusal reveals nothing about the numbers of other networks.
+    /// network, the refusal reveals nothing about other networks' numbers.
     async fn taken(&mut self, run: &Run) -> Result<Refusal, StoreError> {
         let Some(own) = self.only.clone() else { return Ok(Refusal::from(run)) };
         let of_pool = match run.pool {
@@ -472,7 +472,7 @@ impl Change {
         Ok(if is_own { Refusal::from(run) } else { Refusal::NumberUnusable(run.first) })
     }
 
-    /// Records that the numbers of `run` leave their pool's rotation, and how long visitors may
+    /// Records that the numbers in `run` leave their pool's rotation, and how long visitors may
     /// still hold them.
     async fn depart(&mut self, run: &mut Run) -> Result<(), StoreError> {
         let Some(id) = run.pool else { return Ok(()) };

@@ -71,7 +71,7 @@ pub(crate) async fn upgrade(
         // upgraded the database.
         tx.execute("SELECT pg_advisory_xact_lock(7464923651)").await?;
     }
-    // The name of the table comes from this program, never from outside.
+    // The table name comes from this program, never from outside.
     let statement = |text: String| sqlx::query(sqlx::AssertSqlSafe(text));
     statement(format!("CREATE TABLE IF NOT EXISTS {table} (version BIGINT NOT NULL)"))
         .execute(&mut *tx)
@@ -97,8 +97,8 @@ pub(crate) async fn upgrade(
     Ok(())
 }
 
-/// Returns the version in `table`, or `None` if the table is missing or empty. The name of the
-/// table comes from this program, never from outside.
+/// Returns the version in `table`, or `None` if the table is missing or empty. The table name comes
+/// from this program, never from outside.
 pub(crate) async fn found_version(
     table: &str,
     kind: Kind,

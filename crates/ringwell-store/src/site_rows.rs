@@ -24,7 +24,7 @@ pub(crate) async fn changed_since(
     all(db).await.map(Some)
 }
 
-/// Returns all sites, in the order of their keys.
+/// Returns all sites, ordered by key.
 pub(crate) async fn all(db: &mut AnyConnection) -> Result<Vec<Site>, StoreError> {
     let query = format!("{COLUMNS} ORDER BY site_key");
     let rows = sqlx::query(sqlx::AssertSqlSafe(query)).fetch_all(db).await?;

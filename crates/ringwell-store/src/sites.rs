@@ -87,7 +87,7 @@ impl Change {
 }
 
 impl Store {
-    /// Returns at most `limit` sites whose keys follow `after`, in the order of their keys.
+    /// Returns at most `limit` sites whose keys follow `after`, ordered by key.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a site breaks a rule.

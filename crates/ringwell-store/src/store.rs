@@ -175,8 +175,8 @@ impl Store {
         self.database.is_read_only().await
     }
 
-    /// Returns the network of a pool, even if the pool was removed. Returns `None` if the pool
-    /// never existed, or if it was removed before schema 6.
+    /// Returns a pool's network, even if the pool was removed. Returns `None` if the pool never
+    /// existed, or if it was removed before schema 6.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -300,7 +300,7 @@ impl Store {
         pools::by_network_id(&mut *self.database.read().await?, network, id).await
     }
 
-    /// Returns the pools of one campaign, in the order of their ids.
+    /// Returns the pools of one campaign, ordered by id.
     ///
     /// # Errors
     /// [`StoreError::Database`].

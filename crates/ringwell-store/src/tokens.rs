@@ -122,7 +122,7 @@ impl Change {
 }
 
 impl Store {
-    /// Returns all tokens without their secrets, in the order of their ids.
+    /// Returns all tokens without their secrets, ordered by id.
     ///
     /// # Errors
     /// [`StoreError::Database`].

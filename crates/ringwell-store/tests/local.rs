@@ -1,4 +1,4 @@
-//! Tests which numbers of the inventory a pool draws: local ones, or those of its country.
+//! Tests which inventory numbers a pool draws: local ones, or those from its country.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 
@@ -187,7 +187,7 @@ async fn unused_numbers_that_are_not_local_go_back_before_local_ones(rig: Rig) {
 }
 
 async fn a_pool_draws_numbers_of_its_own_country(rig: Rig) {
-    // Numbers of one country may have different lengths.
+    // A country's numbers may have different lengths.
     let vienna = [range("+43720880100", 2), range("+437208802000", 2)];
     let store = open(&rig, &[range("+447700900100", 5), range("8885550100", 2)]).await;
     add(&store, &vienna).await;

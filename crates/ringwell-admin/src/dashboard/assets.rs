@@ -13,7 +13,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
-/// A file. Its compressed form is created when a client first requests that form.
+/// A file. Its compressed form is created when a client first requests it.
 struct Asset {
     name: &'static str,
     kind: &'static str,
@@ -36,7 +36,7 @@ const fn asset(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> 
     Asset { name, kind, bytes, gzip: OnceLock::new() }
 }
 
-/// The digest of all files, which is part of the address of each file.
+/// The digest of all files. It is part of each file's address.
 pub(super) fn version() -> &'static str {
     static VERSION: OnceLock<String> = OnceLock::new();
     VERSION.get_or_init(|| {

@@ -61,7 +61,7 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
         (state.as_ref().map_or_else(|| html! {}, bar))
         (tiles.html())
         (chart(&format!("{id}.json"), "sizes", "Overflow by size", "The share of visitors without a \
-            number of their own in the busiest hour, for other sizes of the pool (Erlang B)."))
+            number of their own in the busiest hour, for other pool sizes (Erlang B)."))
         (table.html())
         (chart(&format!("{id}.json"), "hours", "Load over the last day", &load_summary))
         (rests.html())

@@ -1,4 +1,4 @@
-//! All ring pools of the node, fifty per page, those with the most overflow first.
+//! All of the node's ring pools, fifty per page, those with the most overflow first.
 
 use maud::{Markup, html};
 use ringwell_core::PoolId;

@@ -329,7 +329,7 @@ fn recent_p99<'a>(
     (!recent.is_empty()).then_some(ms)
 }
 
-/// All pools of the node, as of the last sample.
+/// All of the node's pools, as of the last sample.
 #[derive(Debug, Default)]
 struct Pools {
     lines: Arc<Vec<PoolLine>>,
@@ -359,8 +359,8 @@ impl Pools {
         self.lines = Arc::new(lines);
     }
 
-    /// Reports each pool that is running out of numbers, at most once an hour: in a log line and,
-    /// if calls are accepted, in an event that is sent to webhooks.
+    /// Reports each pool that is running out of numbers, at most once an hour. Writes a log line
+    /// and, if calls are accepted, an event that is sent to webhooks.
     fn report(&mut self, lines: &[PoolLine], calls: Option<&Service>) {
         let at = now();
         self.reported.retain(|(_, then)| at.since(*then) < EVENT_EVERY);

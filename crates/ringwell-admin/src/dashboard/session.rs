@@ -138,8 +138,8 @@ pub(super) fn set_cookie(secret: &str) -> Option<HeaderValue> {
 pub(super) const UNSET_COOKIE: HeaderValue =
     HeaderValue::from_static("rw_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
 
-/// Whether a form was sent from a page of this server. Every browser sends `Sec-Fetch-Site` or
-/// `Origin`. A request with neither is not from a browser, so no page of another site can have
+/// Whether a form was sent from one of this server's pages. Every browser sends `Sec-Fetch-Site` or
+/// `Origin`. A request with neither is not from a browser, so no page on another site can have
 /// caused it.
 pub(super) fn is_own(headers: &HeaderMap) -> bool {
     let field = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));

@@ -15,7 +15,7 @@ use super::session::Session;
 use super::{change, forms};
 use crate::context::Context;
 
-/// A site's options for visitors' consent, each with the setting's value and the form's label.
+/// A site's consent options, each with the setting's value and the form's label.
 const CONSENTS: [(&str, &str); 3] = [
     ("off", "not needed"),
     ("required", "required first"),

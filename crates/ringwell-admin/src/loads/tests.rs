@@ -47,8 +47,9 @@ fn the_load_is_the_count_of_requests_in_the_last_lifetime() {
 
 #[test]
 fn keep_alives_count_as_load_and_releases_do_not() {
-    // Two visitors in ten seconds. Each stays for 5 minutes and keeps the number for that time, so
-    // the lockout lasts 35 minutes; or each releases the number after 10 minutes.
+    // Two visitors arrive every ten seconds. In the first case, each keeps the number for 5
+    // minutes, so the lockout lasts 35 minutes. In the second case, each releases the number after
+    // 10 minutes.
     for (added, seconds) in [(300_000, 2_100), (-1_200_000, 600)] {
         let mut loads = Loads::default();
         for step in 0..1_000_u32 {
@@ -60,7 +61,7 @@ fn keep_alives_count_as_load_and_releases_do_not() {
         assert!((load.load - f64::from(seconds) * 0.2).abs() < 0.1, "{load:?}");
         assert!((load.lockout.as_secs_f64() - f64::from(seconds)).abs() < 0.1, "{load:?}");
     }
-    // Half of the rows overflow: each of them would have kept a number just as long.
+    // Half of the rows overflow. Each of their visitors would have kept a number just as long.
     let mut loads = Loads::default();
     for step in 0..1_000_u32 {
         let at = Millis(START.0 + u64::from(step) * STEP.0);
@@ -140,7 +141,7 @@ fn rows_that_a_held_pool_refuses_are_demand_but_do_not_make_it_too_small() {
     let load = loads.of(POOL).unwrap();
     assert_eq!(load.exhausted, 0);
     assert!((load.load - 180.0).abs() < 0.5, "{load:?}");
-    // The rows between the last reading and the end of the hold.
+    // These rows arrived between the last reading and the end of the hold.
     let at = Millis(START.0 + 360 * STEP.0);
     loads.take(at, &[asked(1_000, 0, 360)]);
     assert!(loads.busy(0.01).is_empty());
@@ -158,7 +159,7 @@ fn a_few_rows_after_a_start_are_no_flood() {
     assert!((load.load - 30.0).abs() < 0.1 && load.at_least() < 0.1, "{load:?}");
     assert_eq!(loads.busy(0.01), []);
     assert!(loads.outlook(POOL).unwrap().at_least_in_an_hour() < 0.1);
-    // Nine in a minute are too many for eleven numbers, by the most cautious estimate.
+    // By the most cautious estimate, nine allocations in a minute are too many for eleven numbers.
     loads.take(at(61), &[asked(11, 9, 0)]);
     assert_eq!(loads.busy(0.01), [POOL]);
     assert!(loads.outlook(POOL).unwrap().at_least_in_an_hour() > 100.0);

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::problem::Problem;
 
-/// The maximum by which a requested time may be ahead of the server's clock. Clocks differ by less
-/// than this, so a time further in the future is a mistake.
+/// A requested time may be at most this far ahead of the server's clock. Clocks differ by less than
+/// this, so a time further in the future is a mistake.
 const FUTURE_MAX: Millis = Millis(60_000);
 
 #[derive(Deserialize)]

@@ -287,7 +287,7 @@ impl Line {
         }
     }
 
-    /// Refuses a network, advertiser or campaign other than that of the existing pool.
+    /// Refuses a network, advertiser or campaign that differs from the existing pool's.
     fn keeps(&self, scope: &Scope) -> Result<(), Trouble> {
         let columns = [
             ("network", &self.network, &scope.network),

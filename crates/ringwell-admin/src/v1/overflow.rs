@@ -1,8 +1,8 @@
 //! `GET /v1/overflow`: the pools with the most overflow rows. `GET /v1/pools/ID/state`: the present
 //! state of one pool.
 //!
-//! Both paths query the shards of this node. Therefore, they work regardless of whether pools are
-//! in a file or in a database.
+//! Both paths query this node's shards. Therefore, they work regardless of whether pools are in a
+//! file or in a database.
 
 use std::cmp::Reverse;
 

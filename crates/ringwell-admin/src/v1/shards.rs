@@ -1,5 +1,4 @@
-//! `GET /v1/shards`: shows the shards of this node, and the state of their links to other nodes'
-//! shards.
+//! `GET /v1/shards`: shows this node's shards, and the state of their links to other nodes' shards.
 
 use axum::Json;
 use axum::extract::State;

@@ -25,7 +25,8 @@ struct Wanted {
     allocations: Option<Vec<ErasedAllocation>>,
     /// Whether to list the allocations, and erase nothing.
     dry_run: bool,
-    /// The hash of the listed allocations. If they are others now, nothing is erased.
+    /// The hash of the listed allocations. If the allocations have changed since, nothing is
+    /// erased.
     list: Option<String>,
 }
 
@@ -36,8 +37,8 @@ struct Parameter {
     value: String,
 }
 
-/// Erases the data of a caller, of a visitor, or of both the caller and the visitor of one call.
-/// Or lists the allocations that this would erase.
+/// Erases the data of a caller, of a visitor, or of one call's caller and visitor. In a dry run,
+/// lists the allocations that this would erase.
 pub(super) async fn post(
     State(service): State<Service>,
     body: Bytes,

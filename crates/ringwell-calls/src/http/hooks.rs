@@ -149,7 +149,7 @@ fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
     );
 }
 
-/// Logs the fields of a report that were ignored. They do not lose a call, so the report is
+/// Logs the fields of a report that were ignored. No call is lost because of them, so the report is
 /// accepted, and only this log line shows the mistake.
 fn warn_unread(account: &Account, unread: &[Unread]) {
     if unread.is_empty() {

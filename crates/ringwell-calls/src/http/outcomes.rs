@@ -22,8 +22,8 @@ use crate::service::Service;
 const NAME_BYTES_MAX: usize = 200;
 /// The maximum length of a value, including its decimal point.
 const VALUE_BYTES_MAX: usize = 20;
-/// The maximum by which a result's time may be ahead of the server's clock. Clocks differ by less
-/// than this, so a later time is a mistake.
+/// A result's time may be at most this far ahead of the server's clock. Clocks differ by less than
+/// this, so a later time is a mistake.
 const FUTURE_MAX: Millis = Millis(3_600_000);
 /// The maximum number of lines in one upload.
 const LINES_MAX: usize = 2_000;

@@ -1,9 +1,10 @@
 //! The reference time for the age of calls, events and failures.
 //!
 //! Data that is redacted or removed because of its age cannot be restored. Therefore, a wall clock
-//! that has leapt is not trusted for a day, as with the history in the journal. Until then, the
-//! reference time advances only while a process runs. It is stored, so that a restart does not make
-//! the clock trusted again. Source: docs/operations.md, "The wall clock is wrong, or was set".
+//! that has leapt is not trusted for a day. The same rule applies to the history in the journal.
+//! Until then, the reference time advances only while a process runs. It is stored, so that a
+//! restart does not make the clock trusted again. Source: docs/operations.md, "The wall clock is
+//! wrong, or was set".
 
 use std::sync::{Mutex, PoisonError};
 

@@ -122,7 +122,7 @@ async fn apply_in(
     if is_new && row.redacted_at.is_none() {
         row.robocall = Some(group.robocall(db, row).await?);
     }
-    // Until the beginning is reported, the visitor may be the wrong one.
+    // Until the beginning is reported, the visitor may be wrong.
     let is_started = row.facts.is_start_reported();
     let is_pending = row.attribution.outcome == Attributed::Pending;
     let unattributed = is_pending.then(|| row.to_look_up());

@@ -39,9 +39,8 @@ impl Places {
     }
 }
 
-/// Repeats the last element of `texts` until the count of elements is a power of two. This limits
-/// the number of prepared statements, because each connection keeps one for each length of the
-/// list.
+/// Repeats the last element of `texts` until the list's length is a power of two. This limits the
+/// number of prepared statements, because each connection keeps one for each length of the list.
 pub(super) fn padded(texts: &[String]) -> Vec<String> {
     let mut padded = texts.to_vec();
     if let Some(last) = texts.last() {

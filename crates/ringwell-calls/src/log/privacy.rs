@@ -30,7 +30,7 @@ const CALLS_MAX: u32 = 500;
 const PATTERN_BYTES_MAX: usize = 1_000;
 
 /// The time since a call's last report after which the call may be removed even if its end was not
-/// reported. Calls take less than a day, so no report will bring it back.
+/// reported. Calls take less than a day, so no later report will create the call again.
 const SILENT_MAX: Millis = Millis(24 * 3_600_000);
 
 /// The person whose data is erased.
@@ -91,7 +91,7 @@ pub enum Removed {
     Done,
     /// There is no such call.
     Unknown,
-    /// The call may not have ended: its next report would bring it back.
+    /// The call may not have ended: its next report would create it again.
     InProgress,
 }
 

@@ -92,7 +92,8 @@ pub struct EndpointRow {
     pub is_enabled: bool,
     /// The reason why the endpoint is disabled.
     pub reason: Option<String>,
-    /// The time since which all deliveries have failed, if the last one failed.
+    /// The time of the first failure since the last successful delivery, if the last delivery
+    /// failed.
     pub failing_since: Option<Millis>,
     /// The time at which the endpoint was created.
     pub created_at: Millis,
@@ -143,7 +144,7 @@ pub struct CallFilter {
     pub since: Option<Millis>,
     /// Calls that began before this time.
     pub until: Option<Millis>,
-    /// Calls to numbers of this pool.
+    /// Calls to this pool's numbers.
     pub pool: Option<u64>,
     /// Calls to this number in E.164 format, with `+`.
     pub number: Option<String>,
@@ -341,8 +342,8 @@ pub(super) async fn columns_of(
 }
 
 /// The statement that lists calls, and its first arguments: numbers, then strings. The remaining
-/// arguments are the cursor's time and id, and the maximum number of calls. `callers` are the
-/// [`columns_of`] the filter's caller.
+/// arguments are the cursor's time and id, and the maximum number of calls. `callers` is the result
+/// of [`columns_of`] for the filter's caller.
 pub(super) fn statement(
     filter: &CallFilter,
     callers: Vec<String>,

@@ -328,8 +328,8 @@ async fn a_number_that_no_visitor_can_have_seen_is_reported_once_a_week() {
     }
 }
 
-/// Checks a call by another person. The erased visitor is one of the candidates in the attribution
-/// of that call.
+/// If an erased visitor is a candidate in the attribution of another person's call, the visitor's
+/// parameters are removed from that call too.
 #[tokio::test]
 async fn an_erased_visitor_is_also_removed_where_others_may_have_called() {
     let (log, _folder) = log().await;

@@ -255,7 +255,7 @@ impl Run {
     }
 
     /// Runs `work` until it completes. If `work` is still running after the first duration of
-    /// `patience`, or at the [`Job::keep_at`] of a change, calls [`Self::keep`]. After the second
+    /// `patience`, or at a change's [`Job::keep_at`], calls [`Self::keep`]. After the second
     /// duration, [`Self::keep`] also answers the submitters.
     async fn keep_during<T>(
         &mut self,

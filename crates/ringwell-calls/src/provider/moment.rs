@@ -8,7 +8,7 @@ use ringwell_store::Repeated;
 
 static NOT_BELIEVED: Repeated = Repeated::new();
 
-/// The maximum time by which a provider's clock may be ahead of the server's clock.
+/// A provider's clock may be at most this far ahead of the server's clock.
 const AHEAD_MAX: Millis = Millis(60_000);
 /// The longest accepted delay of a report. It is long because reports may wait at a switch. A call
 /// must be attributed by its own time, not by its report's time of arrival.

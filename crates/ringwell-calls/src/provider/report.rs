@@ -57,7 +57,7 @@ impl Leg {
         format!("leg={}&tried={}", self.place, self.tried.concat())
     }
 
-    /// A call's first attempt to reach the destinations `plan`. `None` if there are none.
+    /// A call's first attempt to reach the destinations in `plan`. `None` if there are none.
     pub(crate) fn first(plan: &[String]) -> Option<(&String, Self)> {
         let to = plan.first()?;
         Some((to, Self { place: 0, tried: vec![mark(to)] }))

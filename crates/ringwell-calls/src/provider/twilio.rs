@@ -92,7 +92,7 @@ fn signed_body(request: &Incoming) -> (String, bool) {
     let mut string = String::new();
     let mut before = None;
     for pair in form.sorted() {
-        // A repeated pair of name and value is included only once.
+        // A repeated name-value pair is included only once.
         if before != Some(pair) {
             string.push_str(pair.0);
             string.push_str(pair.1);
@@ -195,7 +195,7 @@ fn progress(form: &Form, is_callee: bool, at: Millis) -> Option<CallEvent> {
         ("ringing", _) if is_callee => EventKind::Ringing,
         ("in-progress" | "answered", _) if is_callee => EventKind::Answered,
         // With `answerOnBridge`, as in the document below, the caller's leg is answered when the
-        // destination answers, and `CallDuration` counts from there.
+        // destination answers, and `CallDuration` counts from then.
         ("completed", _) if !is_callee => {
             talk.map_or(EventKind::Ended(None), EventKind::CallerLegEnded)
         }

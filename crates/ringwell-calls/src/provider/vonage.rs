@@ -122,9 +122,9 @@ pub(super) fn document(account: &Account, answer: &Instruction) -> Document {
     Document { content_type: "application/json", body: actions.to_string() }
 }
 
-/// The action that connects the call to a destination. The callee sees a number of the account,
-/// because Vonage does not show any other number. By default, this is the called number; the
-/// configuration can set another one.
+/// The action that connects the call to a destination. The callee sees one of the account's
+/// numbers, because Vonage does not show any other number. By default, this is the called number;
+/// the configuration can set another one.
 fn connect(account: &Account, connect: &Connect) -> Value {
     let query = connect.query();
     let mut endpoint = if connect.is_sip() {

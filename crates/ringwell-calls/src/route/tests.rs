@@ -101,8 +101,8 @@ fn a_call_is_not_sent_where_it_would_come_back_without_end() {
         ..rule(to)
     };
     let nowhere: [&str; 0] = [];
-    // Calls to these destinations would loop: the number itself, another number of the same pool,
-    // and numbers from which the call would be sent back.
+    // Calls to these destinations would loop: the number itself, another number in the same pool,
+    // and numbers that would forward the call back.
     assert_eq!(without_loops(&[rule("+11")], "+11"), nowhere);
     assert_eq!(without_loops(&[rule("+12")], "+11"), nowhere);
     assert_eq!(without_loops(&[of(1, &["+12"]), of(2, &["+11"])], "+11"), nowhere);
@@ -113,8 +113,8 @@ fn a_call_is_not_sent_where_it_would_come_back_without_end() {
     // Only the looping destination is removed, so the next one is called.
     let two = DestinationRule { to: vec!["+11".to_owned(), "+2".to_owned()], ..rule("") };
     assert_eq!(without_loops(&[two], "+11"), ["+2"]);
-    // Calls to these destinations do not loop: a number of another pool whose own destination is
-    // not on this server, an overflow number, and a SIP address.
+    // Calls to these destinations do not loop: a number in another pool whose destination is not on
+    // this server, an overflow number, and a SIP address.
     assert_eq!(without_loops(&[of(1, &["+12"]), of(2, &["+2"])], "+11"), ["+12"]);
     assert_eq!(without_loops(&[rule("+9")], "+11"), ["+9"]);
     assert_eq!(without_loops(&[rule("sip:desk@example.com")], "+11"), ["sip:desk@example.com"]);
@@ -129,7 +129,8 @@ fn a_loop_with_a_way_out_reaches_that_way_from_each_of_its_numbers() {
     assert_eq!(without_loops(&three, "+11"), ["+12"]);
     assert_eq!(without_loops(&three, "+12"), ["+5"]);
     assert_eq!(without_loops(&three, "+13"), ["+6"]);
-    // Both have a way out, and one of them may also go through the other.
+    // Both numbers have a destination outside the loop, and one of them may also forward to the
+    // other.
     let both = [of(1, &["+12", "+5"]), of(2, &["+11", "+6"])];
     assert_eq!(without_loops(&both, "+11"), ["+5"]);
     assert_eq!(without_loops(&both, "+12"), ["+11", "+6"]);
@@ -140,7 +141,7 @@ fn a_loop_with_a_way_out_reaches_that_way_from_each_of_its_numbers() {
 }
 
 proptest! {
-    /// A call that is forwarded along the first remaining destination at each number ends.
+    /// A call ends if each number forwards it to its first remaining destination.
     #[test]
     fn no_call_is_forwarded_without_end(
         targets in prop::collection::vec(prop::collection::vec(1..9_u64, 1..4), 8),

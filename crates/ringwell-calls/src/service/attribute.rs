@@ -1,4 +1,4 @@
-//! Looks up the visitor of a call, and tries again later if that fails.
+//! Looks up a call's visitor, and tries again later if that fails.
 
 use std::iter::repeat_n;
 use std::sync::PoisonError;

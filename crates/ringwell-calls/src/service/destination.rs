@@ -1,4 +1,4 @@
-//! Chooses a call's destination, as the user's program or the configuration determines it.
+//! Chooses a call's destination, according to the user's program or the configuration.
 //!
 //! Source: docs/spec/calls.md, "Where a call goes".
 

@@ -197,7 +197,8 @@ async fn calls_beyond_the_maximum_of_look_ups_are_attributed_later() {
     }
 }
 
-/// The called number is in quarantine or retired, and its last visitor may still call it.
+/// If the called number is in quarantine or retired, its last visitor may still call it, so the
+/// former pool's destination is used.
 #[tokio::test]
 async fn a_number_that_has_left_its_pool_keeps_the_destination_of_that_pool() {
     let (_let_go, waits) = watch::channel(true);
@@ -220,8 +221,8 @@ async fn a_number_that_has_left_its_pool_keeps_the_destination_of_that_pool() {
     assert_eq!(next.unwrap().to, ["+18005550199"]);
 }
 
-/// Most providers truncate times to whole seconds, so the reported time of a call may be before the
-/// allocation.
+/// Most providers truncate times to whole seconds, so a call's reported time may be before the
+/// allocation. Such a call is still attributed.
 #[tokio::test]
 async fn a_call_reported_for_the_second_in_which_its_number_was_shown_is_attributed() {
     let second = Millis(now().0 / 1000 * 1000);
@@ -419,7 +420,8 @@ async fn an_unknown_number_is_not_called_if_its_calls_would_come_back() {
     };
     let connects = |to: &str| without_destinations(UnknownNumber::Connect(to.to_owned()));
     let endless = "unknown_number, +18005551216, is not called";
-    // The called number itself, once in a pool without a rule and once in no pool.
+    // `unknown_number` is the called number itself, or another of this server's numbers without a
+    // destination.
     for (to, called) in [("+18005551216", "+18005551216"), ("+18005551216", "+18005551217")] {
         let Destination::None(reason) = answer(&connects(to), called).await else {
             panic!("{called} is connected")
@@ -430,7 +432,7 @@ async fn an_unknown_number_is_not_called_if_its_calls_would_come_back() {
         panic!("the number calls itself")
     };
     assert!(reason.contains("no [[calls.destination]]"), "{reason}");
-    // A number of this server whose calls leave the server, and a number elsewhere.
+    // One of this server's numbers whose calls leave the server, and a number elsewhere.
     let calls = Calls { destinations: settings().destinations, ..connects("+18005551216") };
     for (calls, to) in [(&calls, "+18005551216"), (&connects("+18005550100"), "+18005550100")] {
         let destination = answer(calls, "+18005551217").await;
@@ -521,7 +523,8 @@ async fn the_files_do_not_contain_callers_that_were_redacted_or_unblocked() {
     service.close().await;
 }
 
-/// Redacted and removed data cannot be restored, so a clock that has leapt is not trusted yet.
+/// Redacted and removed data cannot be restored, so nothing is redacted or removed while a clock
+/// that has leapt is not trusted yet.
 #[tokio::test]
 async fn a_wall_clock_that_leaps_ahead_redacts_and_removes_nothing() {
     let (service, _folder) = restored(&settings()).await;

@@ -235,7 +235,7 @@ impl Log {
         let mut tx = self.database().write().await?;
         let Some((selected, is_enabled)) = types_of(&mut tx, id).await? else { return Ok(None) };
         let is_any = !replay.types.is_empty() || replay.event.is_some();
-        // Every delivery that was not accepted can be replayed, also that of a test.
+        // Every delivery that was not accepted can be replayed, including a test delivery.
         let types = match replay.which {
             Which::All if !is_any => selected,
             Which::All | Which::Failed => joined(&replay.types),

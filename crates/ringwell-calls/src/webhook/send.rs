@@ -122,8 +122,8 @@ impl Sender {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
-    /// Checks the URL of an endpoint when it is entered. With `https://`, a name is accepted even
-    /// if it cannot be resolved now, because each delivery checks the address again.
+    /// Checks an endpoint's URL when it is entered. With `https://`, a name is accepted even if it
+    /// cannot be resolved now, because each delivery checks the address again.
     ///
     /// # Errors
     /// A text for the person who entered the URL.

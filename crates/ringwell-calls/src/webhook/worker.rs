@@ -21,8 +21,8 @@ use crate::log::{Log, LogError};
 const PER_ENDPOINT_MAX: usize = 10;
 /// The maximum number of deliveries in progress to all endpoints together.
 const ALL_MAX: usize = 1_000;
-/// One endpoint may start at most the free places divided by this number. Therefore, even this many
-/// endpoints that hang leave room for the others.
+/// One endpoint may take at most 1 / `SHARE` of the free places. Even `SHARE` hanging endpoints
+/// therefore leave room for the others.
 const SHARE: usize = 100;
 /// The maximum number of results that are recorded in one transaction.
 const RESULTS_MAX: usize = 256;
@@ -32,7 +32,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The interval between two searches for deliveries that were planned before the clock was set back.
 const PLAN_AGAIN_EVERY: Duration = Duration::from_secs(10);
-/// The pause after a failure of the database.
+/// The pause after a database failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
 static WAITS: Repeated = Repeated::new();

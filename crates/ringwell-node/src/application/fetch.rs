@@ -27,7 +27,7 @@ use ringwell_os::clock::coarse_time;
 const REMEMBERED_MAX: usize = 100_000;
 
 /// The maximum number of concurrent requests. Anyone may name any number of unknown pools, and the
-/// limit keeps them from causing a flood of requests.
+/// limit prevents a flood of requests.
 const REQUESTS_MAX: usize = 64;
 
 /// The pause after a request without a usable answer, before the same pool is requested again.

@@ -26,7 +26,7 @@ const ROUND: Duration = Duration::from_millis(200);
 /// The time after which a pool is fetched again if a fetch failed.
 const TROUBLE_AGE: Duration = Duration::from_secs(10);
 
-/// Refreshes or drops expired pools of the application, until the thread ends.
+/// Refreshes or drops the application's expired pools, until the thread ends.
 pub(crate) async fn renew(thread: Rc<HttpShard>) {
     let Some(application) = thread.server.application.clone() else { return };
     loop {
@@ -42,8 +42,8 @@ pub(crate) async fn renew(thread: Rc<HttpShard>) {
 async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(PoolId, u32)>) {
     let asked = asked(thread, over.iter().map(|(pool, _)| *pool)).await;
     let is_unused = |(pool, before): &(PoolId, u32)| asked.get(pool).is_some_and(|n| n == before);
-    // A shard counts requests only for its own pools, so a node of a cluster cannot see whether the
-    // pools of other nodes are unused. In a cluster, unused pools are therefore fetched again too.
+    // A shard counts requests only for its own pools, so a node in a cluster cannot see whether
+    // other nodes' pools are unused. In a cluster, unused pools are therefore fetched again too.
     let may_go = thread.node.membership.is_none();
     let (unused, used): (Vec<_>, Vec<_>) =
         over.into_iter().partition(|pool| may_go && is_unused(pool));

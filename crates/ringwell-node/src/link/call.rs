@@ -32,8 +32,8 @@ use crate::tasks::spawn;
 use ringwell_driver::node::Node;
 use ringwell_driver::stats::latency_histogram;
 
-/// The maximum number of connections of a link. These are enough for the requests in the window,
-/// for pings, and for late answers.
+/// The maximum number of connections per link. These are enough for the requests in the window, for
+/// pings, and for late answers.
 const CONNECTIONS_MAX: u32 = 32;
 
 /// The longest accepted answer.

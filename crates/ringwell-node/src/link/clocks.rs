@@ -1,9 +1,7 @@
-//! Compares the clocks of two machines: every answer over a link contains the time of the node that
-//! sent it.
+//! Compares the clocks of two machines: every answer over a link contains the sender's time.
 //!
-//! No lockout depends on a comparison of clocks. However, look-ups contain a time by the clock of
-//! the node that asks. If the clocks differ, this time is converted to the clock of the node that
-//! answers.
+//! No lockout depends on a comparison of clocks. However, a look-up contains a time from the asking
+//! node's clock. If the clocks differ, this time is converted to the answering node's clock.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -14,8 +12,8 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use ringwell_driver::platform::CLOCK_DIFFERENCE_MIN_MS;
 use ringwell_os::clock::{coarse_time, wall_time};
 
-/// The header with the wall-clock time of the node that answers, in milliseconds. If an answer
-/// lacks this header, as answers from early releases do, no clocks are compared.
+/// The header with the answering node's wall-clock time, in milliseconds. If an answer lacks this
+/// header, as answers from early releases do, no clocks are compared.
 static CLOCK: HeaderName = HeaderName::from_static("ringwell-clock");
 
 /// If the difference changes by more than this plus the errors of the estimates, a clock was set.
@@ -68,7 +66,7 @@ impl Estimate {
     }
 }
 
-/// The clock of another machine, compared with this machine's clock.
+/// Another machine's clock, compared with this machine's clock.
 #[derive(Debug)]
 pub(super) struct Clocks {
     node: String,

@@ -27,7 +27,7 @@ fn a_shard_that_ends_is_not_waited_for() {
     reports.send(Report::Ready).unwrap();
     let runtime = current_thread().unwrap();
     assert!(!runtime.block_on(reported.wait_for(Report::Ready, 2)));
-    // The wait for `Drained` also returns, although only one of the two shards sends this report.
+    // The wait for `Drained` also ends, although only one of the two shards sends this report.
     reports.send(Report::Drained).unwrap();
     assert!(!runtime.block_on(reported.wait_for(Report::Drained, 2)));
 }

@@ -107,8 +107,8 @@ pub(super) fn params(site: &Site, visit: &Visit) -> String {
     }
 }
 
-/// Waits until no number of the visitor is being released. `is_free` checks this. Returns `false`
-/// if the release is not complete within the time that a batch may take.
+/// Waits until none of the visitor's numbers is being released. `is_free` checks this. Returns
+/// `false` if the release is not complete within the time that a batch may take.
 pub(super) async fn settled(thread: &HttpShard, is_free: impl Fn(&mut Leases) -> bool) -> bool {
     let until = Instant::now() + thread.node.config.deadline;
     while !is_free(&mut thread.server.sites.leases()) {
@@ -148,8 +148,8 @@ pub(super) async fn beat(
     if !settled(thread, |leases| leases.keep(visitor)).await {
         return nothing();
     }
-    // A number of the visitor may have left its pool, or a pool may have a free number again. The
-    // visitor then gets a new number.
+    // One of the visitor's numbers may have left its pool, or a pool may have a free number again.
+    // The visitor then gets a new number.
     let params = params(site, visit);
     let Some(given) = allocate(thread, entry, visitor, &params, sender.traced).await else {
         return nothing();
@@ -189,8 +189,8 @@ fn json(
     response
 }
 
-/// Requests the visitor's numbers from the pools of the site, in the same way as a client of the
-/// bulk API.
+/// Requests the visitor's numbers from the site's pools, in the same way as a client of the bulk
+/// API.
 pub(super) async fn allocate(
     thread: &Rc<HttpShard>,
     entry: &SiteEntry,

@@ -1,5 +1,5 @@
-//! Answers GET requests for numbers. They come from servers that swap numbers themselves, and from
-//! AMP pages, which do not run the script `/rw.js`.
+//! Answers GET requests for numbers. The requests come from servers that swap numbers themselves,
+//! and from AMP pages, which do not run the script `/rw.js`.
 //!
 //! Such clients send no keep-alives, so the visitor gets a number for a whole lifetime from the
 //! start.

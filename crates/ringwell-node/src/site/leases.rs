@@ -18,7 +18,7 @@ use super::token::Visitor;
 /// The time that a visitor keeps a number without a keep-alive: one interval between keep-alives,
 /// plus 15 seconds for network delays.
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(BEAT_S + 15);
-/// The interval between two keep-alives of a page, in seconds.
+/// The interval between two keep-alives from a page, in seconds.
 pub(super) const BEAT_S: u64 = Site::BEAT.0 / 1000;
 /// The maximum number of visitors whose first keep-alive is still expected. When this limit is
 /// reached, new visitors see the pages' own numbers.

@@ -163,9 +163,9 @@ impl Visit {
         tapped.len() >= TAPPED_DIGITS_MIN && (digits.ends_with(tapped) || tapped.ends_with(&digits))
     }
 
-    /// Returns the parameters to store with the allocation, as an escaped query. They are the
-    /// parameters of advertisements, the site's `own` parameters, and the addresses of the page and
-    /// its referrer without the parts that may identify a person.
+    /// Returns the parameters to store with the allocation, as an escaped query. They are
+    /// advertising parameters, the site's `own` parameters, and the addresses of the page and its
+    /// referrer without the parts that may identify a person.
     pub(super) fn query(&self, own: &[String]) -> String {
         let mut query = String::with_capacity(QUERY_BYTES);
         let mut add = |name: &str, value: &str| {

@@ -43,7 +43,8 @@ async fn a_full_disk_is_known_by_its_error() {
     assert!(!is_full(&error), "{error}");
 }
 
-/// SQLite needs both files beside the database at the next startup.
+/// Both files beside the database stay when a process ends, because SQLite needs them at the next
+/// startup.
 #[tokio::test]
 async fn a_process_that_ends_leaves_the_database_complete_and_the_files_beside_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -58,7 +59,7 @@ async fn a_process_that_ends_leaves_the_database_complete_and_the_files_beside_i
         std::fs::metadata(file).unwrap().len()
     };
     assert_eq!((bytes("-wal"), bytes("-shm")), (0, 32 * 1024));
-    // Without the write-ahead log, a copy of the database contains the change.
+    // A copy of the database contains the change even without the write-ahead log.
     let copy = folder.path().join("copy.sqlite");
     std::fs::copy(&path, &copy).unwrap();
     for path in [path, copy] {
@@ -69,7 +70,8 @@ async fn a_process_that_ends_leaves_the_database_complete_and_the_files_beside_i
     }
 }
 
-/// Without the check in `Database::ready`, SQLite would continue to use the removed file.
+/// Changes fail until the removed or replaced file is back. Without the check in `Database::ready`,
+/// SQLite would continue to use the removed file.
 #[tokio::test]
 async fn a_file_that_was_removed_or_replaced_accepts_no_changes_until_it_is_back() {
     let folder = tempfile::tempdir().unwrap();

@@ -80,7 +80,7 @@ async fn send(service: &Service, call: &str, target: &str, status: &str) -> Opti
     Some((before.bytes().last().unwrap() - b'0', next))
 }
 
-/// The destinations that ring, by their last digits, if no destination answers and the settings
+/// Returns the last digits of the destinations that ring if no destination answers and the settings
 /// change while the first one rings. `next` replaces the first answer's target, if it is given.
 async fn rung(call: &str, before: &Calls, after: &Calls, next: Option<&str>) -> Vec<u8> {
     let folder = tempfile::TempDir::new().unwrap();
@@ -141,7 +141,8 @@ async fn a_call_that_rings_at_closing_time_goes_on_to_the_closed_destinations() 
     }
 }
 
-/// An earlier release put only the index of the destination into its URLs.
+/// An earlier release put only the destination's index into its URLs. All destinations up to and
+/// including that index count as tried.
 #[tokio::test]
 async fn the_url_of_an_earlier_release_names_the_destinations_before_it() {
     let same = settings(&[1, 2, 3], None, &[]);
@@ -191,8 +192,8 @@ async fn the_outcome_does_not_depend_on_the_order_of_the_destinations() {
     service.close().await;
 }
 
-/// A report about the first destination is repeated while the caller talks to the second one, which
-/// is no longer configured.
+/// A repeated report about the first destination does not end the call while the caller talks to
+/// the second one, even if the second one is no longer configured.
 #[tokio::test]
 async fn a_repeated_report_does_not_end_a_conversation() {
     let (service, _folder) = begin(&[1, 2]).await;

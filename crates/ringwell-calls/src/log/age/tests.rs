@@ -38,7 +38,7 @@ fn a_wall_clock_that_has_leapt_ages_nothing_before_a_day_has_passed() {
     assert_eq!(apart, 0, "the day begins again");
     let (state, apart) = run(state, AHEAD, 1);
     assert_eq!(apart, AHEAD, "believed");
-    // The clock was wrong after all.
+    // If the clock was wrong after all, the corrected clock is trusted in turn.
     assert_eq!(run(state, 0, 30).1, 0);
 }
 
@@ -53,7 +53,8 @@ fn a_long_downtime_delays_the_ageing_by_a_day_and_a_short_one_does_not() {
     assert_eq!(run(state, 0, 2).1, 0);
 }
 
-/// A machine whose clock has no battery boots in the past.
+/// A machine without a clock battery boots in the past. Once its clock is corrected, nothing is
+/// delayed.
 #[test]
 fn a_clock_that_was_behind_for_a_while_delays_nothing_afterwards() {
     let behind = -(19_000 * DAY.cast_signed());

@@ -116,7 +116,8 @@ proptest! {
     }
 }
 
-/// A clock was an hour ahead when a call arrived, and was then corrected.
+/// If the clock was an hour ahead when a call arrived and was then corrected, later reports without
+/// a time change neither the call's beginning nor its visitor.
 #[tokio::test]
 async fn reports_that_arrive_after_the_clock_was_set_back_keep_the_beginning_and_its_visitor() {
     const AHEAD: u64 = BEGIN + 3_600;
@@ -161,7 +162,8 @@ async fn reports_that_arrive_after_the_clock_was_set_back_keep_the_beginning_and
     }
 }
 
-/// After a database outage, another server stores the reports that waited in its file.
+/// After a database outage, another server may store a waiting report late. The report's arrival
+/// still dates the call's beginning.
 #[tokio::test]
 async fn a_report_that_waited_still_dates_the_beginning_by_its_arrival() {
     let folder = tempfile::TempDir::new().unwrap();

@@ -88,8 +88,8 @@ fn a_file_cut_off_anywhere_has_the_changes_before() {
     }
 }
 
-/// Checks two obstacles at the path of the backlog file: a directory that is created while the
-/// server runs, and a FIFO, which would block the server when it opens the path.
+/// A directory or a FIFO at the backlog file's path is refused, even if it is created while the
+/// server runs. Opening a FIFO would block the server.
 #[test]
 fn something_else_in_its_place_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -110,8 +110,8 @@ fn something_else_in_its_place_is_refused_by_name() {
     }
 }
 
-/// Checks that removal of the backlog file is detected: an operator may remove the file while the
-/// call log is unavailable.
+/// Checks that removal of the backlog file is detected once. An operator may remove the file while
+/// the call log is unavailable.
 #[test]
 fn a_file_that_was_removed_is_noticed_once() {
     let folder = tempfile::tempdir().unwrap();

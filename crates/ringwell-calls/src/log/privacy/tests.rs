@@ -57,8 +57,8 @@ async fn found_by(log: &Log, caller: Caller) -> usize {
     log.calls(&filter, None, 10).await.unwrap().len()
 }
 
-/// Providers send the address with the port, parameters and spelling that the caller's telephone
-/// uses.
+/// A SIP caller is found regardless of port, parameters and spelling, because providers send those
+/// that the caller's telephone uses.
 #[tokio::test]
 async fn a_sip_caller_is_found_and_erased_whatever_the_port_parameters_and_case() {
     let (log, _folder) = log().await;
@@ -105,7 +105,8 @@ async fn a_sip_caller_is_found_and_erased_whatever_the_port_parameters_and_case(
     assert_eq!(left.iter().filter(|call| call.caller != Caller::Withheld).count(), 4);
 }
 
-/// A caller's telephone may move to another port between two calls.
+/// Calls from one SIP address count as one caller's, even if the telephone moves to another port
+/// between them.
 #[tokio::test]
 async fn a_sip_caller_is_one_caller_in_every_spelling() {
     let (log, _folder) = log().await;
@@ -127,7 +128,8 @@ async fn a_sip_caller_is_one_caller_in_every_spelling() {
     assert!(robocall.reasons.contains(&"short_calls".to_owned()), "{robocall:?}");
 }
 
-/// A receiver needs an event's type, even if the event is sent after the erasure.
+/// An erased event keeps its type, because a receiver needs it even if the event is sent after the
+/// erasure.
 #[tokio::test]
 async fn an_erased_event_keeps_everything_but_the_person() {
     let (log, _folder) = log().await;
@@ -206,7 +208,8 @@ async fn an_erased_call_that_began_earlier_than_was_known_is_attributed_again() 
     assert!(!log.events(0, 10).await.unwrap().iter().any(|it| it.body.contains("of-a-visitor")));
 }
 
-/// A visitor's page URL may contain the same parameter twice. The last value is shown.
+/// A visitor's page URL may contain the same parameter twice. Only the last value is shown, but an
+/// erasure finds the visitor by either value.
 #[tokio::test]
 async fn a_visitor_is_found_by_each_value_of_a_parameter_and_with_the_escapes_of_its_url() {
     for (given, is_theirs) in [
@@ -235,7 +238,7 @@ async fn a_visitor_is_found_by_each_value_of_a_parameter_and_with_the_escapes_of
     }
 }
 
-/// The answer to an erasure may be lost. Then nothing may have been erased that was not listed
+/// The answer to an erasure may be lost, so an erasure must erase only allocations that were listed
 /// before.
 #[tokio::test]
 async fn only_allocations_that_are_listed_are_erased() {

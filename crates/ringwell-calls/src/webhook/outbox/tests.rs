@@ -129,7 +129,7 @@ async fn a_replay_does_not_wait_for_the_next_attempt() {
     assert_eq!(states(&log, &made.id).await, (true, 0, 0));
 }
 
-/// The guide repeats a replay until nothing is pending, failed or held.
+/// The guide says to repeat a replay until nothing is pending, failed or held.
 #[tokio::test]
 async fn a_replay_also_sends_tests_that_the_endpoint_has_not_accepted() {
     let (log, _folder) = log().await;
@@ -149,7 +149,7 @@ async fn a_replay_also_sends_tests_that_the_endpoint_has_not_accepted() {
     assert_eq!(run(&log, now, now + Millis(1), |_| 200).await, 2);
     assert_eq!(log.endpoints().await.unwrap()[0].held, 0);
     assert_eq!(states(&log, &away.id).await, (true, 0, 0));
-    // No endpoint gets the tests of another one.
+    // No endpoint gets another endpoint's tests.
     let all = Replay { which: Which::All, ..Replay::default() };
     let replayed = log.replay(&well.id, &all, now).await.unwrap().unwrap();
     let events = log.events(0, 100).await.unwrap();
@@ -302,7 +302,8 @@ async fn deliveries_that_were_refused_while_the_clock_was_ahead_are_retried_once
     }
 }
 
-/// A receiver requested a one-day pause, and a server was killed during its attempts.
+/// After a wrong clock is corrected, deliveries are sent even if they were paused, leased or
+/// replayed while the clock was wrong.
 #[tokio::test]
 async fn no_lease_pause_or_replay_of_a_wrong_clock_lasts_longer_than_the_clock_is_wrong() {
     let (log, _folder) = log().await;
@@ -330,7 +331,8 @@ async fn no_lease_pause_or_replay_of_a_wrong_clock_lasts_longer_than_the_clock_i
     assert_eq!(states(&log, &made.id).await, (true, 0, 0));
 }
 
-/// The clocks of several servers on one database differ a little.
+/// The clocks of several servers on one database differ a little. A lease from a server whose clock
+/// is slightly ahead is respected.
 #[tokio::test]
 async fn a_lease_of_a_server_whose_clock_is_a_little_ahead_is_respected() {
     let (log, _folder) = log().await;
