@@ -1,5 +1,5 @@
-//! The order in which a pool's numbers are chosen after a keep-alive, a release or a change of
-//! lifetime. The numbers then no longer become free in allocation order.
+//! The order in which a pool's numbers are chosen after a keep-alive, a release or a lifetime
+//! change. The numbers then no longer become free in allocation order.
 //!
 //! An indexed binary heap over the pool's slots, whose root is the number that has been free
 //! longest. Owns only the positions in the heap; the sort keys stay in the slots. Invariant:

@@ -31,8 +31,8 @@ pub struct Before {
     pub position: Position,
 }
 
-/// The positions of an allocation's record and of the replaced allocation's newest record, and the
-/// replaced allocation's [`Times`]. The values are plain integers, so that an empty ring is zeroed
+/// The position of an allocation's record; for the allocation that it replaced, the position of the
+/// newest record, and the [`Times`]. The values are plain integers, so that an empty ring is zeroed
 /// memory, which costs nothing until it is written. A batch writes one entry per row, and the ring
 /// does not fit into a core's cache. With 32-byte entries, a batch of 40 rows caused five more
 /// cache misses.
@@ -91,8 +91,8 @@ pub(crate) struct Recent {
     next: usize,
     /// Times that do not fit into an entry. The key is the position of the replacing allocation.
     apart: BTreeMap<Position, Times>,
-    /// The times, by this node's clock, of replaced allocations that another node's clock had
-    /// dated. The key is the position of the replacing allocation.
+    /// The times, by this node's clock, of replaced allocations that were dated by another node's
+    /// clock. The key is the position of the replacing allocation.
     foreign_times: BTreeMap<Position, Millis>,
 }
 

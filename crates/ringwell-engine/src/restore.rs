@@ -20,7 +20,7 @@ use crate::engine::Engine;
 pub struct Restore {
     rebuild: Rebuild,
     answers: Answers,
-    /// The time of the last known event of this shard.
+    /// The time of this shard's last known event.
     known: Recorded,
     /// The clocks of the process at this startup. If `None`, the process records no clocks.
     resumed: Option<Clocks>,

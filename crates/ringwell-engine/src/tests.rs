@@ -212,8 +212,8 @@ impl Rig {
     }
 }
 
-/// Returns the engine's state of every number, without visitors. Visitors are omitted because,
-/// after a number has left a pool and returned, its visitor is known only after a restart.
+/// Returns the engine's state of every number, without visitors. Visitors are omitted. After a
+/// number has left a pool and returned, its visitor is known only after a restart.
 fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<Millis>, Option<u32>)> {
     let own = (1..=3).flat_map(|pool| (0..6).map(move |at| FIRST + pool * 100 + at));
     let own = own.map(|number| PromoNumber::from_e164(number).unwrap());

@@ -194,7 +194,7 @@ fn assert_same(mut rebuilt: Shard, rig: &mut Rig, pools: std::ops::Range<u32>) {
 }
 
 proptest! {
-    /// The result does not depend on the hints, nor on whether records are read twice.
+    /// The result depends neither on the hints nor on whether records are read twice.
     #[test]
     fn replaying_the_records_gives_the_same_shard(
         steps in steps(), again in 0..80_usize, wrong in 0..40_u32
@@ -250,7 +250,7 @@ proptest! {
     #[test]
     fn the_records_of_a_removed_pool_return_with_it(steps in steps()) {
         let mut rig = Rig::new();
-        // Leaves out holds of all pools.
+        // Omits the holds that apply to all pools.
         let is_of_all = |step: &&Step| matches!(step, Step::Hold { pool: None, .. });
         rig.run(steps.iter().filter(|step| !is_of_all(step)));
         let mut rebuild = Rebuild::new(vec![spec(0)]);

@@ -337,7 +337,7 @@ fn an_unseen_allocation_does_not_end_the_doubt_about_the_previous_one() {
     assert!(shard.engine.is_doubted(number()), "nor does a restart");
 }
 
-/// After startup, each shard has the remembered answers of all shards of its node. The number was
+/// After startup, each shard has the remembered answers of all its node's shards. The number was
 /// once in a bucket that another shard now moves here. That shard also reports its remembered
 /// answers.
 #[test]
