@@ -113,7 +113,7 @@ pub enum RecordedAnswer {
     Overflow,
 }
 
-/// The time of an allocation by another node, according to the clocks of both nodes.
+/// The time of an allocation that another node made, according to both nodes' clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignTimeEntry {
     /// The number.

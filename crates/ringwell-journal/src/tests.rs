@@ -171,7 +171,7 @@ fn groups(fixture: &Fixture) -> Vec<Group> {
     groups.extend(writer.seal(Vec::new()));
 
     let mut writer = Writer::new(writer.tip().raise_epoch());
-    // Simulates a reboot of the machine and a correction of its wall clock.
+    // Simulates a reboot of the machine and a correction to its wall clock.
     if let Some(clocks) = clocks {
         writer.set_clocks(Clocks { boot: 0xB008, wall_offset: -7, ..clocks });
     }
