@@ -1,11 +1,11 @@
 //! Holds this node's pools when they receive numbers from other nodes' pools.
 //!
-//! A node knows only the lockouts of its own shards. Before one of its pools receives numbers from
-//! outside the node's pools, the node asks every other node for the numbers' lockouts. It holds the
-//! pool for as long as one of these lockouts may still run. A node that does not answer is assumed
-//! to have just handed the numbers out. At startup, a node does the same for each bucket whose list
-//! of pools differs from the one that the node last served. Source: docs/spec/cluster.md, "Numbers
-//! that change nodes".
+//! A node has records only of its own shards' lockouts. Before one of its pools receives numbers
+//! from outside the node's pools, the node asks every other node for the numbers' lockouts. It
+//! holds the pool for as long as one of these lockouts may still run. A node that does not answer
+//! is assumed to have just handed the numbers out. At startup, a node does the same for each bucket
+//! whose list of pools differs from the one that the node last served. Source:
+//! docs/spec/cluster.md, "Numbers that change nodes".
 
 mod locked;
 mod overflow;
@@ -43,8 +43,8 @@ const RANGES_MAX: usize = 2_000;
 /// The state of a pool's numbers on the other nodes.
 #[derive(Clone, Debug)]
 struct Elsewhere {
-    /// The length of the hold that the pool needs; `None` if a node has one of the pool's numbers
-    /// in a pool of its own, or is unreachable.
+    /// The length of the hold that the pool needs; `None` if a node is unreachable or has one of
+    /// the pool's numbers in a pool of its own.
     left: Option<Millis>,
     /// The times of the allocations whose lockouts still run, as reported by other nodes.
     allocated_at: BTreeSet<Millis>,
@@ -447,11 +447,11 @@ pub(crate) async fn confirm<P: Platform>(
     elsewhere
 }
 
-/// Holds the pools of these buckets for as long as their numbers may be locked on a node that
-/// served the buckets with data from before they moved. That node has stopped, and may be one of
-/// the nodes that do not answer now. Silent nodes therefore count as having handed the numbers out.
-/// If that node has an older cluster file (`is_of_older`), this node's file may not contain it, so
-/// it is not asked. Each pool is then held for its own lifetime.
+/// Holds the pools of these buckets after another node has served them with data from before they
+/// moved. The holds last for as long as the pools' numbers may be locked on that node. That node
+/// has stopped, and may be one of the nodes that do not answer now. Silent nodes therefore count as
+/// having handed the numbers out. If that node has an older cluster file (`is_of_older`), this
+/// node's file may not contain it, so it is not asked. Each pool is then held for its own lifetime.
 pub(crate) async fn hold_stale<P: Platform>(
     platform: &P,
     node: &Node,

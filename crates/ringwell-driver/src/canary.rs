@@ -75,7 +75,7 @@ bugs! {
     SnapshotMissesGroup "snapshot-misses-group";
     /// A snapshot becomes valid before the last group that it covers is stored.
     SnapshotTooEarly "snapshot-too-early";
-    /// A snapshot leaves out the numbers that a change of pools moved while the snapshot was taken.
+    /// A snapshot omits the numbers that a pool change moved while the snapshot was taken.
     SnapshotMissesMoved "snapshot-misses-moved";
     /// Old history is dropped without first copying the records that are still the newest for their
     /// numbers.
@@ -220,7 +220,7 @@ bugs! {
     OtherVisitorIgnored "other-visitor-ignored";
     /// A node reports numbers as free although their pools are in transit to another node.
     TransitUnreported "transit-unreported";
-    /// A shard that has lost part of its history does not pass on another shard's report of a later
+    /// A shard that has lost part of its history does not forward another shard's report of a later
     /// allocation.
     LostWithGaps "lost-with-gaps";
     /// Gaps and the periods of overflow numbers keep their times when the wall clock is corrected.
@@ -231,7 +231,7 @@ bugs! {
     /// If the answer to a request to take buckets back is lost, the buckets stay in transit
     /// although they were taken back.
     AbortNotCompleted "abort-not-completed";
-    /// Changed lists of pools are recorded before the holds of the changed pools are durable.
+    /// Changed lists of pools are recorded before the changed pools' holds are durable.
     ListsBeforeHolds "lists-before-holds";
     /// A look-up asks a shard again for a record that the shard has already returned.
     RecordAskedAgain "record-asked-again";
@@ -277,8 +277,8 @@ bugs! {
     EnterBeforeLeave "enter-before-leave";
     /// At startup, the cluster file is used even if buckets have moved since it was written.
     OwnersForgotten "owners-forgotten";
-    /// If several shards of a starting node have states of the same number, the shards do not
-    /// exchange these states.
+    /// If several of a starting node's shards have states of the same number, they do not exchange
+    /// these states.
     NoAgreement "no-agreement";
     /// The end of a lockout that another node sends is not converted to this node's shard time.
     ForeignClock "foreign-clock";
@@ -298,7 +298,7 @@ bugs! {
     PlaceAlone "place-alone";
     /// Messages have ids, so a log may mistake a new message for one that it already has.
     MessageId "message-id";
-    /// The wall clock determines how much time has passed since another machine served the shard.
+    /// The time since another machine served the shard is computed from the wall clock.
     WallAtTakeOver "wall-at-take-over";
     /// A group is sent to the log before the previous one is stored.
     Pipelined "pipelined";
@@ -334,9 +334,9 @@ bugs! {
     /// If the leader of a log refuses a message because its place is taken, but has no message for
     /// that place, the other servers are never asked for that message.
     HiddenIgnored "hidden-ignored";
-    /// Look-ups assume that the clocks of all nodes agree.
+    /// Look-ups assume that all nodes' clocks agree.
     ClocksTrusted "clocks-trusted";
-    /// A running node goes on serving buckets that belong to other nodes according to a newer
+    /// A running node continues to serve buckets that belong to other nodes according to a newer
     /// version of the map.
     NewerMapIgnored "newer-map-ignored";
     /// A running node does not ask the other nodes which version of the map they use.
@@ -347,7 +347,8 @@ bugs! {
     OwnShardsBelieved "own-shards-believed";
     /// A node does not record that a new version of the map drops shards with their history.
     DroppedForgotten "dropped-forgotten";
-    /// A node still names visitors after it has learned of a newer version of the cluster file.
+    /// A node still names visitors after another node has reported a newer version of the cluster
+    /// file.
     OlderFileNames "older-file-names";
     /// After newly arrived numbers have been held, a node does not ask whether other nodes still
     /// list them.

@@ -1,4 +1,4 @@
-//! Changes from one state of the directory to the next while the shards serve.
+//! Switches from one directory state to the next while the shards serve.
 //!
 //! Applies one change at a time, in steps that involve all shards of the node. Numbers leave their
 //! pools on every shard before they enter other pools on any shard. The numbers keep their lockouts
@@ -37,11 +37,11 @@ use crate::store::{OverflowPeriods, read_lifetimes, write_lifetimes};
 struct Prepared {
     before: Arc<Directory>,
     next: Arc<Directory>,
-    /// The changes to the pools of each shard of this node.
+    /// The changes to the pools of this node's shards, by shard.
     changes: BTreeMap<u16, Changes>,
     /// Numbers that this change turns into overflow numbers.
     overflow: Vec<(PromoNumber, PoolId)>,
-    /// Numbers that cease to be overflow numbers.
+    /// Numbers that stop being overflow numbers.
     no_overflow: Vec<(PromoNumber, PoolId)>,
     /// Only in a cluster: the numbers that move between this node's pools and other nodes' pools.
     arrivals: Option<Arrivals>,
@@ -59,11 +59,11 @@ struct ChangedLifetimes {
     shortened: Millis,
 }
 
-/// Moves all shards of this node from the current state of the directory to the state that `make`
-/// derives from it, and returns the new state.
+/// Moves all shards of this node from the current directory state to the one that `make` derives
+/// from it, and returns the new state.
 ///
 /// # Errors
-/// Returns [`ChangeError`]. After `Shard`, `Stopping` or `Clash`, a part of the change may be in
+/// Returns [`ChangeError`]. After `Shard`, `Stopping` or `Clash`, part of the change may be in
 /// effect. All other errors are found before any shard has changed.
 pub async fn apply<P: Platform>(
     platform: &P,
@@ -237,7 +237,7 @@ async fn take_steps<P: Platform>(
     Ok(())
 }
 
-/// Records the numbers that become or cease to be overflow numbers, for the next startup and for
+/// Records the numbers that become or stop being overflow numbers, for the next startup and for
 /// later look-ups.
 async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepared) {
     let numbers = |all: &[(PromoNumber, PoolId)]| -> Vec<PromoNumber> {
@@ -247,7 +247,7 @@ async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepar
     if begun.is_empty() && ended.is_empty() {
         return;
     }
-    // Must be durable before another node can hand out a number that ceases to be an overflow
+    // Must be durable before another node can hand out a number that stops being an overflow
     // number.
     write_overflow(platform, node, Arc::clone(&prepared.next)).await;
     let now = node.dated(platform);
@@ -327,7 +327,7 @@ pub(crate) fn until(held: &CollectedHolds, pool: &PoolSpec) -> Option<Millis> {
     pool.numbers.iter().filter_map(of_range).max().max(held.all)
 }
 
-/// Asks each of `shards` for the states of those `numbers` that are not in its rotation.
+/// Asks each shard in `shards` for its states of the `numbers` that are not in its rotation.
 pub(crate) async fn ask_known(
     peers: &Peers,
     shards: impl Iterator<Item = &u16>,

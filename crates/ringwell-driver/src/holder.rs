@@ -100,8 +100,7 @@ pub async fn holder(
     number: PromoNumber,
     at: Millis,
 ) -> Result<Joined, HolderError> {
-    // If another process has taken a shard over, this process's state of the shard has been out of
-    // date since then.
+    // If another process has taken a shard over, this process's state of that shard is outdated.
     if let Some((shard, _)) = node.journals().find(|(_, state)| *state == JournalState::Taken) {
         let reason = format!("another process serves shard {shard}: query that process");
         return Err(HolderError::Unanswered(reason));
@@ -282,8 +281,7 @@ impl LookUp<'_> {
         Ok(past)
     }
 
-    /// Returns the record of the allocation that was made at `made_at` according to the clock of
-    /// the node that made it.
+    /// Returns the record of the allocation that was made at `made_at` by the clock of its node.
     async fn record(&self, made_at: Millis) -> Result<Made, HolderError> {
         let (there, unreachable) = self.ask_all(Moment::Shard(made_at)).await?;
         let took_long = there.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
@@ -293,7 +291,7 @@ impl LookUp<'_> {
         Ok(Made { found, took_long, unreachable })
     }
 
-    /// Returns the answer of each shard, and the shards of other nodes that could not be reached.
+    /// Returns each shard's answer, and the shards of other nodes that could not be reached.
     async fn ask_all(&self, at: Moment) -> Result<(Vec<(u16, Past)>, Vec<u16>), HolderError> {
         let (mut answers, mut unreachable) = (Vec::new(), Vec::new());
         for (shard, answer) in ask(self.peers, (self.number, at), false).await? {
@@ -316,8 +314,8 @@ fn not_kept() -> Past {
 
 /// Removes the holder if the lockout was over at `at` and the number was an overflow number at any
 /// time between the allocation and `at`. Many visitors see an overflow number, so the holder need
-/// not be the caller. If there is no holder, the answer likewise does not state that no visitor saw
-/// the number.
+/// not be the caller. An answer without a holder is also replaced, because visitors saw the number
+/// while it was an overflow number.
 fn not_before_overflow(past: Past, at: Millis, overflow_until: Option<Millis>) -> Past {
     let is_before = |held: &PastAllocation| {
         let is_later = overflow_until.is_some_and(|until| held.allocated_wall < until);

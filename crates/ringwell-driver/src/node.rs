@@ -1,5 +1,5 @@
-//! The state that all shards of a process share: the configuration, the directory, and the state of
-//! the node.
+//! The state that all shards of a process share: the configuration, the directory, and the node's
+//! state.
 
 mod moved;
 mod shard_state;
@@ -31,7 +31,7 @@ use crate::withheld::{self, Withheld};
 use self::shard_state::ShardState;
 pub use self::shard_state::{HistoryState, JournalState, Trouble};
 
-/// The phase of the node's life.
+/// The node's current phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Not ready for requests yet.
@@ -76,7 +76,7 @@ pub struct Begun {
     pub served_lists: Option<Lists>,
     /// The owners of buckets when this data directory was last served; `None` if they are unknown.
     pub served_owners: Option<Owners>,
-    /// The longest lifetimes of the pools that are now served and of the pools that were served
+    /// The longest lifetimes of the pools that are served now, and of those that were served
     /// before.
     pub lifetimes: Lifetimes,
     /// Buckets that were served from this data directory although they already belonged to another
@@ -89,8 +89,8 @@ pub struct Begun {
     /// Until this time, a number that enters a pool may be locked by an allocation that is missing
     /// from this data directory.
     pub unknown_until: Millis,
-    /// The time before which this process knows no allocations, because nothing is stored; zero if
-    /// allocations are stored.
+    /// This process has no records of allocations before this time, because nothing is stored. Zero
+    /// if allocations are stored.
     pub forgotten_until: Millis,
 }
 
@@ -414,7 +414,7 @@ impl Node {
         self.config.durability != Durability::Memory
     }
 
-    /// Returns the phase of the node's life.
+    /// Returns the node's current phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
@@ -424,7 +424,7 @@ impl Node {
         }
     }
 
-    /// Sets the phase of the node's life.
+    /// Sets the node's phase.
     pub fn enter(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }

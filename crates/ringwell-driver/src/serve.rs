@@ -114,8 +114,8 @@ pub async fn serve<P: Platform>(
     }
 }
 
-/// Whether other nodes may know that this shard's journal lacks allocations. A node of a cluster
-/// asks them before it serves.
+/// Whether other nodes may have records that show that this shard's journal lacks allocations. A
+/// node of a cluster asks them before it serves.
 fn is_unconfirmed<P: Platform>(shard: &Shard<P>) -> bool {
     let is_member = shard.node.membership.is_some();
     is_member && shard.node.phase() == Phase::Starting && !planted(Bug::StartingAnswers)

@@ -65,7 +65,7 @@ pub struct Shard<P> {
     pub engine: RefCell<Engine>,
     /// The durable groups.
     pub commit: Commit,
-    /// The queues of the other shards and of this one.
+    /// The queues of the other shards and this one.
     pub peers: Peers,
     /// The source of pools that are missing from the directory, if there is one.
     pub source: Option<Rc<dyn PoolSource>>,

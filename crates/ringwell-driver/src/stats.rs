@@ -137,7 +137,7 @@ pub struct Stats {
     latency: RefCell<Histogram<u64>>,
 }
 
-/// Creates a histogram of times of up to a minute, in microseconds.
+/// Creates a histogram of times up to one minute, in microseconds.
 ///
 /// # Panics
 /// Never: the bounds are constants.
@@ -238,7 +238,7 @@ pub struct ShardStats {
     pub overflow: [u64; Reason::ALL.len()],
     /// The time from a request's last byte to its answer, in microseconds.
     pub latency: Histogram<u64>,
-    /// The links of this thread to the shards of other nodes.
+    /// This thread's links to other nodes' shards.
     pub links: Vec<LinkStats>,
     /// Open connections.
     pub connections: usize,
@@ -252,7 +252,7 @@ pub struct ShardStats {
     pub journal: JournalStats,
 }
 
-/// The counts of a thread's link to a shard of another node.
+/// The counts of a thread's link to another node's shard.
 #[derive(Clone, Debug)]
 pub struct LinkStats {
     /// The shard that the link leads to.

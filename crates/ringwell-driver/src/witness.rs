@@ -4,9 +4,9 @@
 //! A node that has lost its disk or restored it from a copy cannot detect this on its own, because
 //! its journal is consistent. Other nodes therefore store the name of each shard's data directory
 //! and the progress of its journal. A node asks them for these records before it hands out any
-//! number. If another node has recorded a different journal for a shard, or a longer one than this
-//! node has, the shard's buckets are held, as if a new map had just assigned them to the shard.
-//! Source: docs/spec/cluster.md, "A lost disk".
+//! number. Another node may have recorded a different journal for a shard, or a longer one than
+//! this node has. The shard's buckets are then held, as if a new map had just assigned them to the
+//! shard. Source: docs/spec/cluster.md, "A lost disk".
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -162,7 +162,7 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
             shards = ?away,
             "this data directory is new, and the nodes of these shards do not answer yet. This is \
                 normal at the first start of a cluster. If this node has served before and lost \
-                its disk, stop this node, and start it again when another node is running: until \
+                its disk, stop this node, and start it again when another node is running. Until \
                 another node answers, this node may hand out numbers that visitors still have"
         );
     }
@@ -335,9 +335,9 @@ async fn rename<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     Ok(())
 }
 
-/// Holds the buckets that these shards have, or had when the data directory was last served, for
-/// the lifetimes of their pools, and for at least `earlier`. With a new map, another shard of this
-/// node may have such a bucket, and know none of its allocations.
+/// Holds the buckets that these shards have, or had when the data directory was last served. The
+/// holds last for the lifetimes of the buckets' pools, and for at least `earlier`. With a new map,
+/// another of this node's shards may have such a bucket but none of its allocations.
 async fn hold(
     node: &Node,
     peers: &Peers,
@@ -395,7 +395,7 @@ async fn say<P: Platform>(platform: &P, peers: &Peers, other: u16, tips: &[Journ
     post(platform, peers, other, &said).await.is_some()
 }
 
-/// Sends `said` to `shard`'s node, and returns the node's answer, if there is one.
+/// Sends `said` to `shard`'s node, and returns the node's answer, if any.
 async fn post<P: Platform>(
     platform: &P,
     peers: &Peers,

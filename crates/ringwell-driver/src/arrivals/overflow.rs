@@ -1,9 +1,9 @@
 //! Withholds overflow numbers that other nodes' visitors may hold.
 //!
 //! The list of pools may have gone back to an older state, in which a number that another node has
-//! handed out is an overflow number again. If this node was stopped meanwhile, it has no record of
-//! the number's time in rotation. Source: docs/spec/allocation.md, "Changes while the shard
-//! serves".
+//! handed out is an overflow number again. If this node was stopped in the meantime, it has no
+//! record of the number's time in rotation. Source: docs/spec/allocation.md, "Changes while the
+//! shard serves".
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Rows of a batch that are sent to a shard of another node, and their answers.
+//! Batch rows that are sent to another node's shard, and their answers.
 
 use std::future::poll_fn;
 use std::pin::Pin;

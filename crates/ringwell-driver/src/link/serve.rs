@@ -1,7 +1,7 @@
 //! Serves the requests of other nodes: rows for this node's shards, releases, look-ups and pings.
 //!
 //! These requests arrive at a separate address, from senders that know the cluster secret. Even so,
-//! everything is checked as if it came from a stranger. Source: docs/spec/link.md.
+//! everything is checked as if the sender were untrusted. Source: docs/spec/link.md.
 
 use std::time::Duration;
 

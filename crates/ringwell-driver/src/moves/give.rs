@@ -214,8 +214,8 @@ fn check<P: Platform>(
     Ok(moving)
 }
 
-/// Returns the held pools of `buckets`, each with the end of its hold. If a shard holds all its
-/// pools, all pools of `buckets` are returned. The second value is the end of that hold, or zero if
+/// Returns the held pools in `buckets`, each with the end of its hold. If a shard holds all its
+/// pools, all pools in `buckets` are returned. The second value is the end of that hold, or zero if
 /// there is none. The hold also applies to pools that are added later.
 async fn holds(
     node: &Node,

@@ -29,7 +29,7 @@ pub struct Prepare {
     pub digest: String,
 }
 
-/// A part of the state of moving buckets, sent by their previous owner.
+/// Part of the moving buckets' state, sent by their previous owner.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Adopted {
@@ -51,12 +51,12 @@ pub struct Adopted {
     pub holds: Vec<(u64, u64)>,
 }
 
-/// A number in a request: its code, the pool, the time of the allocation, the end of the lockout,
-/// and the visitor.
+/// A number in a request: its code, the pool, the allocation time, the end of the lockout, and the
+/// visitor.
 pub type NumberWord = (u64, u64, u64, u64, Option<[u8; 16]>);
 
-/// A row of a repeatable batch in a request: the batch, the row, the time, and the number, which is
-/// 0 for overflow.
+/// A row of a repeatable batch in a request: the batch, the row, the time, and the number (0 for
+/// overflow).
 pub type AnswerWord = ([u8; 16], u16, u64, u64);
 
 /// Hands buckets over.

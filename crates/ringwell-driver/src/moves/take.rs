@@ -144,7 +144,7 @@ fn is_taken<P: Platform>(thread: &Shard<P>, adopted: &Adopted) -> bool {
         let is_it = |known: Owner| known == *owner && node.is_returned(*bucket);
         let is_known = |known: Owner| known.moves >= owner.moves;
         // While the node accepts the buckets, this shard may already serve them although other
-        // shards do not know yet that they have arrived.
+        // shards have not processed their arrival yet.
         let is_served = |known: Owner| {
             known.shard != thread.id && directory.placement().of_bucket(*bucket) == thread.id
         };

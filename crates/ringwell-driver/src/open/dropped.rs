@@ -36,10 +36,10 @@ pub(super) fn buckets(
         shards = ?lost,
         buckets = buckets.len(),
         "the cluster file no longer contains these shards, or gives them to this node, which does \
-         not have their journals. Their visitors are unknown: for times before now, look-ups answer \
-         \"not kept\" for all numbers in these shards' buckets, and for every other number whose \
-         last known lockout had ended, because it may have been in a pool of these shards. If a \
-         node with these shards still runs, stop it at once"
+         not have their journals. Their visitors are unknown. For times before now, look-ups \
+         answer \"not kept\" for all numbers in these shards' buckets. They give the same answer \
+         for every other number whose last known lockout had ended, because the number may have \
+         been in a pool of these shards. If a node with these shards still runs, stop it at once"
     );
     Some(buckets)
 }

@@ -11,7 +11,7 @@ use crate::canary::{Bug, planted};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub struct Dated {
-    /// The wall-clock time, by the setting of the wall clock when the time was recorded.
+    /// The wall-clock time, by the wall clock's setting when the time was recorded.
     pub(super) recorded: Millis,
     /// The shard time, and the clocks from which the wall-clock time was computed. `None` if they
     /// are unknown or belong to another node.

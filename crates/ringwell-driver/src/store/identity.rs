@@ -62,7 +62,7 @@ impl From<Form> for WrittenJournal {
 #[derive(Debug)]
 pub struct FoundJournal {
     name: String,
-    /// The numbers of the startups that began the journal's segments, in the order of the segments.
+    /// The numbers of the startups that began the journal's segments, in segment order.
     starts: Vec<u64>,
 }
 

@@ -58,7 +58,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// The pause before the next attempt to store a group in the mirror, if the mirror was full.
 const MIRROR_RETRY: Duration = Duration::from_millis(250);
 
-/// The time that snapshots count as readable after they were read back. Snapshots are large: a
+/// The time for which snapshots count as readable after they were read back. Snapshots are large: a
 /// shard with a million numbers has two of 54 MiB each.
 const READ_BACK_FOR: Duration = Duration::from_mins(1);
 

@@ -30,10 +30,10 @@ pub struct Spares<F> {
     directory: PathBuf,
     segment_bytes: u64,
     wanted: usize,
-    /// Whether new files are left sparse instead of being filled with zeros, as for the local copy
-    /// of a log. Such a copy need not survive a power cut, and a machine that takes a shard over
-    /// must not wait until zeros are written. A full disk is then detected only when a frame does
-    /// not fit.
+    /// Whether new files stay sparse instead of being filled with zeros, as in the local copy of a
+    /// log. Such a copy need not survive a power cut, and a machine that takes a shard over must
+    /// not wait until zeros are written. A full disk is then detected only when a frame does not
+    /// fit.
     is_sparse: bool,
     state: Mutex<SpareFiles>,
     changed: Condvar,

@@ -1,4 +1,4 @@
-//! Numbers that enter one node's pools although another node may have handed them out.
+//! Tests numbers that enter one node's pools although another node may have handed them out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) fn longest() -> Millis {
     lockout(LIFETIME) + LIST_SPREAD
 }
 
-/// Returns a pool of the first node's shard 0 and a pool of the second node's shard 2.
+/// Returns two pools: one of the first node's shard 0, and one of the second node's shard 2.
 pub(crate) fn two_pools(pair: &Pair) -> (PoolId, PoolId) {
     let first = |side: &Side, shard| side.node.directory().pools_of(shard).next().unwrap().id();
     (first(&pair.a, 0), first(&pair.b, 2))
@@ -156,9 +156,9 @@ fn pools_that_get_numbers_are_held_while_those_may_be_locked_elsewhere() {
     }
 }
 
-/// Moves a number back from a pool of the other node to a pool of this node. Each node has a
-/// lockout of this number (`here` and `there`, in ms); the lockouts began `apart` ms apart. Returns
-/// the pool, the number, and the shard time at the start of this function.
+/// Moves a number back from one of the other node's pools to one of this node's pools. Each node
+/// has a lockout of this number (`here` and `there`, in ms); the lockouts began `apart` ms apart.
+/// Returns the pool, the number, and the shard time at the start of this function.
 async fn comes_back(
     pair: &Pair,
     here: u64,

@@ -119,7 +119,7 @@ fn journals_of_other_installations_are_noticed_but_not_those_of_former_shards() 
 }
 
 /// If the last owner of a bucket is gone together with its journal, look-ups for that time must not
-/// say that no one had a number.
+/// answer that no visitor had a number.
 #[test]
 fn the_history_of_shards_that_are_gone_is_missing() {
     let owners = Owners::at_first(1, &Placement::even(2).unwrap());

@@ -103,7 +103,7 @@ async fn overflow_after(pair: &Pair, ms: u64, pool: PoolId) -> Option<PromoNumbe
     a.node.directory().pool(pool).unwrap().overflow()
 }
 
-/// Node a does not know the lockouts on node b.
+/// Node a has no record of the lockouts on node b.
 #[test]
 fn a_number_in_rotation_on_another_node_is_an_overflow_number_after_the_longest_lifetime() {
     let platform = Virtual::default();

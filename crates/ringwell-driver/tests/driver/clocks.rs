@@ -22,7 +22,7 @@ use crate::support::Virtual;
 
 const HOUR: i64 = 3_600_000;
 
-/// Returns the clocks by which a startup dates gaps.
+/// Returns the clocks that a startup uses to date gaps.
 pub(crate) fn dating(begun: &Begun<OsFiles>) -> Dating<'_> {
     Dating { now: begun.clocks, noted: &begun.facts.noted }
 }
@@ -95,8 +95,8 @@ async fn pass(platform: &Virtual, minutes: u64) {
     platform.sleep_until(platform.moment() + Duration::from_mins(minutes)).await;
 }
 
-/// Creates nodes whose pools have one number each. Node a's wall clock is ahead by `ahead`, and is
-/// right if that is one hour.
+/// Creates nodes whose pools have one number each. Node a's wall clock is ahead of the platform's
+/// by `ahead`, which is right if it equals [`RIGHT`].
 fn pair_with_wrong_clock(platform: &Virtual, ahead: Duration) -> Pair {
     let pools = demo_pools(40, 1, pair::LIFETIME).unwrap();
     let pair = Pair::with(platform, pools, |_| Facts::default());

@@ -374,7 +374,7 @@ fn missing_damaged_or_foreign_messages_are_never_skipped() {
     };
     let error = refused(&|log| log.change(3, fork));
     assert!(matches!(error, FollowError::Chain { n: 3, .. }), "{error}");
-    // The second byte of a group is the flags of its first record.
+    // A group's second byte contains the flags of its first record.
     let newer = |message: Vec<u8>| {
         let (author, mut group) = decode_message(&message).unwrap();
         group.body[1] |= 1 << 7;

@@ -24,7 +24,7 @@ link = "127.0.0.1:9000"
 listen = ["127.0.0.1:8080"]
 "#;
 
-/// The time since the bucket has been held.
+/// The time since which the bucket has been held.
 const HELD: Millis = Millis(10_000);
 
 /// Two pools of shard 0; the bucket of the first one is held.

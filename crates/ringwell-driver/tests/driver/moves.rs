@@ -90,7 +90,7 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
         let outcome = allocate(b.shard(2), free, 2);
         let Outcome::Kept { number } = outcome else { panic!("{outcome:?}") };
         assert_ne!(number, given[&free]);
-        // The next owner knows the allocation, but not its parameters.
+        // The next owner has the allocation, but not its parameters.
         for number in given.values() {
             let (reply, past) = oneshot::channel();
             let at = Moment::Shard(b.shard(2).now());
@@ -99,8 +99,8 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
             let known = past.await.unwrap().unwrap().held.unwrap();
             assert_eq!((known.pool, known.allocated_at), (None, now));
         }
-        // The files of both nodes agree about the move, and shard 1, whose buckets were not moved,
-        // keeps its numbers.
+        // Both nodes' files agree about the move, and shard 1, whose buckets were not moved, keeps
+        // its numbers.
         assert!(served(a).leaving.is_empty());
         assert!(served(b).buckets.is_superset(&moving));
         assert!(served(a).buckets.is_disjoint(&moving));

@@ -71,7 +71,7 @@ pub fn a_running_node_notices_that_a_newer_file_gives_its_shards_away() {
     gives_way("[0, 1, 2, 3]");
 }
 
-/// The newer file may contain a node that this node does not know.
+/// The newer file may contain a node that is missing from this node's file.
 #[test]
 pub fn a_node_with_an_older_file_names_no_visitor() {
     let platform = Virtual::default();

@@ -451,8 +451,7 @@ fn pools_of_new_buckets_are_held_from_the_start_on() {
     let list = directory(2, LIFETIME);
     let member = |version| Some(([0].as_slice(), version));
     drop(data.start_as(&list, reading(Millis::ZERO), member(1)).unwrap());
-    // This node served only the lower half of the buckets of shard 0, and two of those buckets are
-    // held.
+    // This node served only the lower half of shard 0's buckets, and two of those buckets are held.
     let [pool, ended] = [0, 1].map(|at| {
         let own = list.pools_of(0).filter(|pool| bucket(pool.id()) < 256);
         own.map(|pool| pool.id()).nth(at).unwrap()

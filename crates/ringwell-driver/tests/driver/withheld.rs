@@ -137,8 +137,8 @@ pub(crate) fn a_starting_node_withholds_overflow_numbers_that_other_nodes_have()
     assert_eq!(withheld_for(Other::FreeButLost, false), 0);
 }
 
-/// The list has gone back to a state in which the number is an overflow number of node a.
-/// Meanwhile, node b handed the number out, but the number has left node b's pools since.
+/// The list has gone back to a state in which the number is an overflow number of node a. In the
+/// meantime, node b handed the number out, and the number then left node b's pools.
 #[test]
 pub(crate) fn a_running_node_asks_the_others_about_new_overflow_numbers() {
     let withheld_for = |is_locked: bool, links: Links| {

@@ -1,5 +1,5 @@
-//! Snapshots beside a log that several machines share. With these snapshots, a machine that has no
-//! copy of the log reads only a small part of it, and the log's beginning can be dropped.
+//! Snapshots beside a log that several machines share. With these snapshots, a machine without a
+//! copy of the log reads only a small part of the log, and the log's beginning can be dropped.
 //!
 //! A snapshot consists of pieces and an index that names their places. It becomes valid once its
 //! index is stored. The two newest snapshots are kept. Invariants: an index is stored only after

@@ -82,7 +82,7 @@ fn log(foreign: &[u8]) -> (Plain, Vec<u64>) {
 /// Foreign messages that are copies of groups.
 #[derive(Clone, Debug)]
 enum Copied {
-    /// A copy of an earlier group of the log, this many groups back.
+    /// A copy of an earlier group in the log, this many groups back.
     Back(u64),
     /// Another shard's group.
     OfOther(u64),
