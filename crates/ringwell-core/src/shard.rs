@@ -219,9 +219,9 @@ impl Shard {
         Ok(Grant { slot: chosen, number, locked_until, previous, was_doubted })
     }
 
-    /// Extends the lockout of the number that `visitor` has in `pool` to one full lockout from `now`.
-    /// Returns `None` if the visitor no longer has a number. Also returns `None` if the pool is
-    /// held, because another visitor may have got the number in the meantime.
+    /// Extends the lockout of the number that `visitor` has in `pool` to one full lockout from
+    /// `now`. Returns `None` if the visitor no longer has a number. Also returns `None` if the pool
+    /// is held, because another visitor may have got the number in the meantime.
     ///
     /// # Panics
     /// Panics if there is no such pool; see [`Self::pool_id`].
@@ -249,9 +249,9 @@ impl Shard {
         self.visitors.slot(pool, visitor)
     }
 
-    /// Extends the lockout of the number in `slot` to one full lockout from `now`, even if the lockout
-    /// has ended. The number's newest allocation stays the same. Returns `None` if there is no such
-    /// slot.
+    /// Extends the lockout of the number in `slot` to one full lockout from `now`, even if the
+    /// lockout has ended. The number's newest allocation stays the same. Returns `None` if there is
+    /// no such slot.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.

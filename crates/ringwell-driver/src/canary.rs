@@ -353,8 +353,8 @@ bugs! {
     /// After newly arrived numbers have been held, a node does not ask whether other nodes still
     /// list them.
     ArrivalsUnconfirmed "arrivals-unconfirmed";
-    /// Numbers that leave a bucket whose lockouts are unknown are not held in their next pools after
-    /// a restart.
+    /// Numbers that leave a bucket whose lockouts are unknown are not held in their next pools
+    /// after a restart.
     HeldBucketsForgotten "held-buckets-forgotten";
     /// A node that lost allocations ignores the lifetimes of a list that only other nodes serve.
     OtherListIgnored "other-list-ignored";

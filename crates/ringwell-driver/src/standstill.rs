@@ -125,7 +125,8 @@ async fn confirm<P: Platform>(shard: &Shard<P>, conflict: &RefCell<Conflict>) {
 }
 
 /// Asks the other nodes about the shard's numbers, and holds pools if necessary. If there is a
-/// conflict, the nodes are asked again before the holds end. Set `may_be_locked` after a suspension.
+/// conflict, the nodes are asked again before the holds end. Set `may_be_locked` after a
+/// suspension.
 async fn ask_others<P: Platform>(
     shard: &Shard<P>,
     conflict: &RefCell<Conflict>,

@@ -438,7 +438,7 @@ fn a_snapshot_contains_all_numbers_without_a_pool_in_several_pieces() {
 }
 
 /// Shard 0 hands out the number. Then shard 1 hands it out and keeps it alive. Then shard 0 hands
-/// it out again.
+/// it out again. Look-ups must find the history in both shards.
 #[test]
 fn the_history_of_a_number_that_moved_between_shards_is_found_in_both() {
     let mut rig = Rig::new();

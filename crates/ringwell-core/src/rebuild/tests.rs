@@ -213,7 +213,8 @@ proptest! {
         assert_same(without, &mut rig, 0..POOLS);
     }
 
-    /// A snapshot that is taken during operation reads some numbers later than others.
+    /// A snapshot that is taken during operation reads some numbers later than others. Together
+    /// with the records after its beginning, it must still give the same shard.
     #[test]
     fn a_snapshot_and_the_records_after_its_beginning_give_the_same_shard(
         steps in steps(), began in 0..80_usize, ended in 0..80_usize
@@ -333,7 +334,8 @@ fn after_a_restart_a_carried_number_goes_to_the_end_of_its_equals() {
 
 /// A shard hands out a number at time 100. At 150, the number's pool moves to another shard of the
 /// node. Later the pool moves back, and the visitor keeps the number until 400. The node stops
-/// while the pool moves to the other shard for the second time.
+/// while the pool moves to the other shard for the second time. The shard with the longer lockout
+/// must win.
 #[test]
 fn for_one_allocation_the_shard_with_the_longer_lockout_wins() {
     let pool = spec(0).id;

@@ -60,8 +60,8 @@ pub(crate) async fn taken_elsewhere<P: Platform>(
     Ok(taken.map(|(number, until, _)| (number, until)).collect())
 }
 
-/// The state of a number on the other nodes: the time until which a visitor may hold it, and whether
-/// a node has it in rotation or locked.
+/// The state of a number on the other nodes: the time until which a visitor may hold it, and
+/// whether a node has it in rotation or locked.
 type OfNumber = (PromoNumber, Millis, bool);
 
 /// Asks `nodes` about `numbers`, and removes the nodes that do not answer. Also returns the shard

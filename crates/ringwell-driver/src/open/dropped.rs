@@ -12,9 +12,9 @@ use ringwell_directory::{BUCKETS, Owners};
 use crate::canary::{Bug, planted};
 
 /// Returns the buckets that, when this data directory was last served, belonged to shards whose
-/// history can no longer be queried; `None` if there are no such shards. `served` contains the owners
-/// at that time, `shards` is the number of shards in the cluster file, and this node has the shards
-/// `own` and the journals of the shards `on_disk`.
+/// history can no longer be queried; `None` if there are no such shards. `served` contains the
+/// owners at that time, `shards` is the number of shards in the cluster file, and this node has the
+/// shards `own` and the journals of the shards `on_disk`.
 pub(super) fn buckets(
     served: &Owners,
     shards: u16,

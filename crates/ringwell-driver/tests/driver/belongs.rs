@@ -66,7 +66,8 @@ fn a_start_in_memory_marks_the_journals_that_are_there() {
     assert_eq!(data.start(&two, Millis(30)).copied, None);
 }
 
-/// Another machine may have served the shards since, and its answers are only in the log.
+/// Copies of a shared log may lack answers: another machine may have served the shards since, and
+/// its answers are only in the log.
 #[test]
 pub(crate) fn copies_of_a_shared_log_may_lack_answers_if_they_are_used_without_it() {
     let data = Data::new(Durability::Disk);

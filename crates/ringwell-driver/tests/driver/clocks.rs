@@ -110,7 +110,7 @@ async fn ask(side: &Side, number: ringwell_core::PromoNumber, at: u64) -> Past {
 
 const RIGHT: Duration = Duration::from_hours(1);
 
-/// Another node has recorded a longer journal than node a has.
+/// The gap is recorded because another node has recorded a longer journal than node a has.
 #[test]
 fn the_gap_that_another_node_knows_of_is_known_after_the_wall_clock_is_corrected() {
     for ahead in [Duration::ZERO, RIGHT, 2 * RIGHT] {

@@ -102,7 +102,7 @@ pub fn a_starting_node_names_no_visitor() {
 }
 
 /// The number goes to its next visitor on another shard, which has no record of the previous
-/// visitor.
+/// visitor. Look-ups must still find the end of the previous visitor's allocation.
 #[test]
 fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
     let platform = Virtual::default();
@@ -139,7 +139,8 @@ fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
 }
 
 /// Node a's wall clock is ahead. According to the clocks, its allocations are therefore newer than
-/// those of node b, which has taken the numbers over since.
+/// those of node b, which has taken the numbers over since. Look-ups must still name node b's
+/// visitors.
 #[test]
 pub(crate) fn the_owner_knows_the_newest_visitor_even_if_a_clock_is_wrong() {
     let platform = Virtual::default();
@@ -269,7 +270,8 @@ fn a_lockout_that_the_owner_may_have_ended_names_no_visitor() {
     });
 }
 
-/// A node's clock may be set between two queries about one allocation.
+/// A node that has answered with the record is not asked for it again, because its clock may be set
+/// between the two queries.
 #[test]
 pub(crate) fn a_node_that_has_answered_with_the_record_is_not_asked_for_it_again() {
     let platform = Virtual::default();
@@ -331,7 +333,8 @@ pub(crate) fn a_visitor_whose_allocation_was_in_doubt_when_its_pool_moved_hides_
 }
 
 /// Node b has taken a number over in doubt: it does not have the record of the number's newest
-/// allocation, and other nodes may have recorded later ones.
+/// allocation, and other nodes may have recorded later ones. The allocation that node b reports may
+/// therefore not be the newest.
 #[test]
 pub(crate) fn an_allocation_without_its_record_may_not_be_the_newest() {
     let platform = Virtual::default();
@@ -361,7 +364,7 @@ pub(crate) fn an_allocation_without_its_record_may_not_be_the_newest() {
 }
 
 /// Node a once lost data. A number later came back to node a from node b, and node b has since lost
-/// its record of that number.
+/// its record of that number. The lost periods must not hide allocations that followed them.
 #[test]
 pub(crate) fn a_lost_period_hides_no_allocation_that_followed_it() {
     let platform = Virtual::default();
@@ -392,8 +395,8 @@ pub(crate) fn a_lost_period_hides_no_allocation_that_followed_it() {
     });
 }
 
-/// The node that lost its data has lost the number's state with it, and the number has left the
-/// node's pools.
+/// A node that lost its data may have handed out any number, even a number that has left its pools
+/// and whose state was lost.
 #[test]
 pub(crate) fn a_node_that_lost_its_data_may_have_handed_out_any_number() {
     let platform = Virtual::default();
@@ -437,7 +440,7 @@ fn a_process_that_was_replaced_names_no_holder() {
 }
 
 /// A new list moves a number back to a pool of the number's previous owner, but that pool's shard
-/// has not read the new list yet.
+/// has not read the new list yet. That shard's answer must not count as the owner's answer.
 #[test]
 pub(crate) fn the_next_owner_is_not_believed_before_it_has_taken_the_number_in() {
     let platform = Virtual::default();

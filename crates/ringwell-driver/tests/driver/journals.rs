@@ -77,7 +77,8 @@ fn a_journal_is_doubted_if_the_record_has_another_name_or_is_longer() {
     }
 }
 
-/// Only the other node has served a list with longer lifetimes than the current list.
+/// The hold must cover the longer lifetimes of an earlier list, even if only the other node has
+/// served that list.
 #[test]
 fn a_doubted_journal_is_held_for_lifetimes_that_only_other_nodes_know() {
     for earlier in [Millis::ZERO, Millis(100_000)] {

@@ -121,7 +121,7 @@ fn owners_that_were_served_last_count_under_the_same_cluster_file() {
     assert_eq!(place(Some(&two)), (0, Some(by_file)));
 }
 
-/// The store cannot take snapshots.
+/// The store cannot take snapshots, so only flushed records are saved.
 #[test]
 fn a_shard_without_a_last_snapshot_has_saved_only_what_was_flushed() {
     for (durability, has_rows, wanted) in [

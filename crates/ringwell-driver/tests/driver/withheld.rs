@@ -175,7 +175,7 @@ pub(crate) fn a_running_node_asks_the_others_about_new_overflow_numbers() {
     assert_eq!(withheld_for(true, Links::Gone), 0);
 }
 
-/// Node b was stopped when node a started.
+/// Node b was stopped when node a started. Node a must ask it once it answers.
 #[test]
 fn a_node_that_answers_later_is_asked_too() {
     let platform = Virtual::default();
