@@ -141,7 +141,7 @@ impl Recent {
 
     /// Ensures that the allocation whose record is at `position` cannot be undone. Must be called
     /// when its number leaves the pool: another shard may then have the allocation, and would not
-    /// learn that it was undone.
+    /// be notified that it was undone.
     pub(crate) fn settle(&mut self, position: Position) {
         if let Some(place) = self.place(position) {
             self.entries[place][2] = Times::GONE_CODE;
@@ -165,8 +165,8 @@ impl Recent {
         find(newer).or_else(|| find(older).map(|place| self.next + place))
     }
 
-    /// Returns the state before the allocation that was made at `at` and recorded at `position`, if
-    /// that state is still known and the allocation can still be undone.
+    /// Returns the state before the allocation that was made at `at` and recorded at `position`.
+    /// Returns `None` if that state is no longer known or the allocation can no longer be undone.
     pub(crate) fn before(&self, position: Position, at: Millis) -> Option<Before> {
         let [_, previous, code] = self.entries[self.place(position)?];
         if code == Times::GONE_CODE {

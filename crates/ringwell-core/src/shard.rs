@@ -463,8 +463,8 @@ impl Shard {
         }
     }
 
-    /// Numbers whose newest allocation was dated by another node's clock, each with the time by
-    /// that clock and the time by this node's clock.
+    /// Numbers whose newest allocation was dated by another node's clock, each with the times by
+    /// that clock and by this node's clock.
     pub fn foreign_times(&self) -> impl Iterator<Item = (PromoNumber, Millis, Millis)> {
         let retired = self.retired.values().filter(|r| r.local_at != r.slot.allocated_at);
         let retired = retired.map(|r| (r.slot.number, r.slot.allocated_at, r.local_at));

@@ -170,8 +170,8 @@ async fn read<P: Platform>(platform: &P, answer: Answer, until: Moment) -> Optio
     serde_json::from_slice(&answer).ok()
 }
 
-/// Returns the numbers that are not in rotation on this node but are recorded by one of its shards,
-/// each with the allocation whose lockout ends last.
+/// Returns the numbers that are not in rotation on this node but are recorded by one of its shards.
+/// Each number comes with the allocation whose lockout ends last.
 async fn known_here(
     node: &Node,
     peers: &Peers,
@@ -207,9 +207,9 @@ struct Rule {
 }
 
 /// Holds these pools for as long as one of their listed numbers may be locked on another node. If
-/// this node's information about a number may be outdated, a hold is recorded even if it ends at
-/// once, because another node may have handed the number out. Returns the latest end of the holds,
-/// or `None` if no hold was recorded.
+/// this node's information about a number may be outdated, another node may have handed the number
+/// out. A hold is then recorded even if it ends at once. Returns the latest end of the holds, or
+/// `None` if no hold was recorded.
 async fn hold_pools<P: Platform>(
     platform: &P,
     node: &Node,
@@ -225,8 +225,8 @@ async fn hold_pools<P: Platform>(
     // If the shard has ended, the change that follows detects it.
     let now = now(peers, first).await?;
     // After a number was locked here, another node may have taken over its bucket and extended the
-    // lockout, or an operator may have ended the lockout there. So the other nodes are asked about
-    // each locked number.
+    // lockout. An operator may also have ended the lockout there. So the other nodes are asked
+    // about each locked number.
     let locked = known.values().filter(|slot| !slot.is_free(now));
     let locked: Vec<_> = locked.filter_map(|slot| NumberRange::new(slot.number, 1)).collect();
     let rest = |(pool, ranges): &(PoolId, Vec<NumberRange>)| {
@@ -509,7 +509,7 @@ pub(crate) async fn hold<P: Platform>(
             pools = pools.len(),
             seconds = left.0.div_ceil(1_000),
             "some numbers that these ring pools received may be locked on another node, or another \
-             node does not answer: the pools hand out only overflow numbers until all such \
+             node does not answer. The pools hand out only overflow numbers until all such \
              lockouts have ended"
         );
     }

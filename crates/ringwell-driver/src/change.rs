@@ -108,8 +108,8 @@ fn prepare(
     Ok(Prepared { before, next, changes, overflow, no_overflow, arrivals, lifetimes })
 }
 
-/// Records the lifetimes before they change: if allocations are lost, the next startup must hold
-/// pools for as long as a lockout that began before the change may run.
+/// Records the lifetimes before they change. If allocations are lost, the next startup must hold
+/// pools for as long as a lockout from before the change may run.
 ///
 /// # Errors
 /// Returns [`ChangeError::Lifetimes`] if a lifetime becomes shorter and the lifetimes cannot be

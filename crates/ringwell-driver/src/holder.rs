@@ -108,7 +108,7 @@ pub async fn holder(
     // The newer file may contain nodes that this node cannot ask.
     if let Some((own, newest)) = node.outdated().filter(|_| !planted(Bug::OlderFileNames)) {
         let reason = format!(
-            "the cluster file of this node has version {own}, but another node uses version \
+            "this node's cluster file has version {own}, but another node uses version \
              {newest}: query that node, or restart this node with the newer file"
         );
         return Err(HolderError::Unanswered(reason));
@@ -249,9 +249,8 @@ impl LookUp<'_> {
     }
 
     /// Corrects `past` with the exact times of the `later` allocations. Only the shards that made
-    /// these allocations have recorded the times. If the record of such an allocation cannot be
-    /// found, no holder is named, because that allocation's visitor may have had the number at
-    /// `at`.
+    /// these allocations have recorded the times. If such an allocation's record cannot be found,
+    /// no holder is named, because that allocation's visitor may have had the number at `at`.
     async fn before(
         &self,
         mut past: Past,

@@ -1,10 +1,10 @@
 //! The longest lifetime that a number can have. Like a lockout, it is measured in shard time. It
 //! covers past lists of pools, because a lockout may outlast the list under which it began.
 //!
-//! One list may shorten a pool's lifetime or remove a number from a pool, and the next list may put
-//! the number into another pool. A hold for unknown allocations must last as long as the lifetime
-//! in the list under which they were made, even across restarts. Invariant: [`Lifetimes::longest`]
-//! is at least as long as the remaining time of any lockout that began under a list of this node.
+//! One list may shorten a pool's lifetime or remove a number from a pool. The next list may put the
+//! number into another pool. A hold for unknown allocations must last as long as the lifetime in
+//! the list under which they were made, even across restarts. Invariant: [`Lifetimes::longest`] is
+//! at least as long as the remaining time of any lockout that began under a list of this node.
 
 use ringwell_core::Millis;
 use ringwell_directory::{BUCKETS, BucketHolds, Directory, RingPool};

@@ -14,8 +14,8 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{ReadError, Reader};
 
-/// The time after which a look-up returns a partial result. A long look-up is possible: a number
-/// that is handed out every second has a record for each second of the day.
+/// The time after which a look-up returns a partial result. Look-ups can be long: a number that is
+/// handed out every second has a record for each second of the day.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
 /// If one step of a look-up takes this long, the machine or its disk must have stalled. This says

@@ -64,7 +64,7 @@ pub struct Begun {
     pub withheld: Vec<(PromoNumber, Millis)>,
     /// Whether this node withholds overflow numbers that other nodes' visitors may hold.
     pub withholds_others: bool,
-    /// The overflow numbers that were not overflow numbers in the list served last, so other nodes'
+    /// The overflow numbers that were not overflow numbers in the list served last. Other nodes'
     /// visitors may hold them until the given times.
     pub doubted_overflow: Vec<(PromoNumber, Millis)>,
     /// The clock readings that are recorded in the journals of all shards.
@@ -372,8 +372,8 @@ impl Node {
         *lists != before
     }
 
-    /// Returns, for each bucket that this node has agreed to take, the digest of the bucket's list
-    /// of pools at the time of the agreement.
+    /// Returns a digest for each bucket that this node has agreed to take. It is the digest of the
+    /// bucket's list of pools at the time of the agreement.
     #[must_use]
     pub fn prepared(&self) -> BTreeMap<u16, Option<u64>> {
         read(&self.prepared).clone()

@@ -257,7 +257,7 @@ pub fn begin<F: Files>(
     // under the previous list may still be locked.
     let (lifetimes, earlier) = follow_lists(&mut reads, start, served.as_ref(), now)?;
     let mut new = match member {
-        // A shard whose journal is in a log has no new buckets: its lockouts are in the log, and a
+        // A shard whose journal is in a log has no new buckets. Its lockouts are in the log, and a
         // process with a different placement does not start.
         Some((own, version)) if !start.has_log => {
             hold::new_buckets(directory.placement(), version, own, served.as_ref())?
@@ -309,8 +309,8 @@ fn dropped_buckets<F>(start: &Start<'_, F>, served: Option<&Owners>) -> Option<B
     dropped::buckets(served, start.directory.placement().shards(), own, start.on_disk)
 }
 
-/// Checks that this process may serve the data directory, warns of journals that do not belong
-/// there, and marks the directory if the process will not read it.
+/// Checks that this process may serve the data directory, and warns of journals that do not belong
+/// there. Marks the directory if the process will not read it.
 fn check<F: Files>(reads: &[Read<F>], start: &Start<'_, F>) -> Result<(), StartError> {
     let Start { files, settings, .. } = *start;
     if start.member.is_none() {

@@ -1,7 +1,7 @@
 //! Makes a shard that was suspended confirm its pools before it hands out a number.
 //!
 //! If a node does not answer, other nodes give its numbers to other pools after [`LIST_SPREAD`] and
-//! the longest lifetime. A process that was stopped, or whose machine was asleep, would continue
+//! the longest lifetime. A process that was suspended, or whose machine was asleep, would continue
 //! with its old list of pools and hand out the same numbers. A shard therefore checks the clock
 //! every second ([`TURN`]), and may serve only within [`STILL_MAX`] of its last check. After that,
 //! its rows overflow until the list has been read again from its source and the other nodes have

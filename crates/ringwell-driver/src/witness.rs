@@ -59,8 +59,8 @@ pub struct Exchange {
 
 /// Durably stores another node's report, and answers with the previous records of the shards that
 /// the node asks about. The report is stored even if that node stops waiting. Otherwise, the report
-/// could be in `peers.json` but not in this process's memory, and the next report from another node
-/// would remove it from the file.
+/// could be in `peers.json` but not in this process's memory. The next report from another node
+/// would then remove it from the file.
 ///
 /// # Errors
 /// The reason why the report cannot be recorded.
@@ -194,7 +194,7 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
         for other in others.iter().filter(|other| asked.contains(other) || !node.stale().is_empty())
         {
             // Also exchanges the owners of buckets. If this node has served buckets that it did not
-            // own, it does this with all other nodes, because the buckets' owners must hold them.
+            // own, it does so with all other nodes, because the buckets' owners must hold them.
             moves::learn_from(&platform, &node, &peers, *other).await;
         }
         for other in asked {

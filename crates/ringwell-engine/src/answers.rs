@@ -4,7 +4,7 @@
 //! The age and the count of the remembered answers are limited. If there are too many, the oldest
 //! answer of the pool with the most answers is dropped. Heavy use of one pool therefore displaces
 //! that pool's own answers before other pools' answers. The answers are in more than a thousand
-//! tables, of which only one doubles at a time, so memory use grows in small steps. Owns no rules
+//! tables. Only one of them doubles at a time, so memory use grows in small steps. Owns no rules
 //! about numbers: the engine decides whether a remembered number may still be given. Source:
 //! docs/spec/allocation.md, "Batches sent twice".
 
@@ -346,7 +346,7 @@ impl Answers {
 }
 
 /// Returns the class for a queue length. When an answer must be dropped, its pool is chosen by
-/// class rather than by exact length, so that adding or removing a row seldom changes the order of
+/// class and not by exact length. Adding or removing a row therefore seldom changes the order of
 /// the pools.
 fn class(len: usize) -> usize {
     if len < 64 { len } else { 63 + len / 64 }

@@ -51,9 +51,9 @@ pub struct KeepAlives {
 pub struct Past {
     /// The last allocation at or before the requested time, if it is known.
     pub held: Option<PastAllocation>,
-    /// The reason why the result is incomplete. A result is incomplete if no holder was found
-    /// although there may have been one, if the returned holder may be wrong, or if the holder's
-    /// record is missing.
+    /// The reason why the result is incomplete. A result is incomplete if there may have been a
+    /// holder but none was found, if the returned holder may be wrong, or if the holder's record is
+    /// missing.
     pub missing: Option<Missing>,
     /// Whether another shard may have handed the number out after the newest allocation known here.
     /// This is possible if a hold of the pool ended after that allocation's lockout.
@@ -343,9 +343,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns the position of the record to go back to, if the walk has skipped keep-alives and
-    /// has now reached a record from before the requested time. `at` is the time of the record that
-    /// was reached.
+    /// Returns the position of the record to which the walk must return. It must return if it has
+    /// skipped keep-alives and has now reached a record from before the requested time. `at` is the
+    /// time of the record that was reached.
     fn overshot(&mut self, at: Millis, shift: i64) -> Option<Position> {
         let is_from = self.at.is_from(at, shifted(at, shift));
         let collected = self.collected.as_mut()?;

@@ -297,8 +297,8 @@ impl Restore {
     pub fn finish(mut self, tip: Tip, clock: Millis, is_in_doubt: bool) -> (Engine, Doubts) {
         self.known = self.recorded(&tip);
         let known = self.known.last_at.max(self.elsewhere);
-        // If this shard's recorded time is far behind that of the other shards, the gap up to their
-        // time has not yet been accounted for in this shard's lockouts.
+        // If this shard's recorded time is far behind the other shards' times, its lockouts do not
+        // yet account for the difference.
         let lengthened = self.pass(clock.max(known), self.resumed).or(self.lengthened);
         let wall_less_shard = self.resumed.map_or(0, |clocks| clocks.wall_less_shard());
         let mut doubts = Doubts { lengthened, wall_less_shard, ..Doubts::default() };

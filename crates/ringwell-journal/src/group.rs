@@ -2,7 +2,7 @@
 //!
 //! This module does not depend on how groups are stored. Sealed groups are numbered without gaps,
 //! and each contains its epoch and the hash of the previous group. Any ordered store can therefore
-//! be checked for gaps, duplicates and forks, whether it consists of segment files or is a
+//! be checked for gaps, duplicates and forks. The store may consist of segment files, or be a
 //! replicated log with one message per group. Invariant: group numbers are consecutive, and times
 //! and epochs never decrease. Source: docs/spec/journal.md, "Groups".
 

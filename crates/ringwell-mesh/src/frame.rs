@@ -4,7 +4,7 @@
 //! lets a caller report unanswered numbers that clients can request again. A frame has the lowest
 //! version that can express its contents. Independent of HTTP, connections, the cluster secret and
 //! pool ownership. Invariants: no input makes a reader panic, or allocate more than a small
-//! multiple of the input's length; each value has exactly one encoding; a truncated frame is
+//! multiple of the input's length. Each value has exactly one encoding. A truncated frame is
 //! refused. Source: docs/spec/link.md.
 
 use core::ops::Range;

@@ -8,8 +8,8 @@
 //! reports events with their times. All times are measured from one fixed origin, which the driver
 //! chooses.
 //!
-//! Invariants: the window is either 0 (shut) or from 1 to `window_max`; at most `window_max`
-//! sub-requests are in flight; while the link is shut, nothing is sent except pings, and nothing
+//! Invariants: the window is either 0 (shut) or from 1 to `window_max`. At most `window_max`
+//! sub-requests are in flight. While the link is shut, nothing is sent except pings, and nothing
 //! waits. The same seed and the same sequence of method calls give the same results.
 //!
 //! Source: docs/spec/pacing.md.
@@ -220,7 +220,7 @@ impl Window {
     /// Reports that a sub-request ended. `took` is the time since it was sent.
     ///
     /// A fast answer widens the window. A slow answer, a refusal or a loss narrows it, unless
-    /// [`slow`](Self::slow) was already called for this sub-request (`was_reported_slow`): each
+    /// [`slow`](Self::slow) was already called for this sub-request (`was_reported_slow`). Each
     /// sub-request counts only once. `lag` is the current delay of the caller's own event loop.
     pub fn ended(
         &mut self,

@@ -117,8 +117,8 @@ impl Gap {
         Some(Self { missing, newest, newest_wall, lost_until: past.lost_until })
     }
 
-    /// Returns the gap of a shard that did not answer, or that lost its state of the number in a
-    /// period that ended at `lost_until`.
+    /// Returns the gap of a shard that did not answer, or that lost the number's state for a period
+    /// that ended at `lost_until`.
     const fn unknown(lost_until: Option<Millis>) -> Self {
         Self { missing: Missing::NotKept, newest: None, newest_wall: None, lost_until }
     }

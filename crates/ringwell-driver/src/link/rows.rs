@@ -21,8 +21,8 @@ use crate::platform::{CLOCK_DIFFERENCE_MIN_MS, Moment, Net, Path, Platform, Trou
 use crate::shard::unanswered;
 use crate::store::UNDONE_MAX;
 
-/// The time reserved before a batch's deadline: after the answer to the rows arrives, the answer to
-/// the batch must still be completed and sent.
+/// The time reserved before a batch's deadline. After the answer to the rows has arrived, the
+/// batch's answer must still be completed and sent.
 const MARGIN: Duration = Duration::from_millis(5);
 
 /// The longest time to wait for a late answer in order to return its numbers. A node that was
@@ -276,7 +276,7 @@ impl<P: Platform> Link<P> {
 }
 
 /// Returns the answer if it has arrived by `until`. If this thread itself was delayed, the answer
-/// may still be unread in the socket, so other tasks get a turn to read it first.
+/// may still be unread in the socket. Other tasks therefore get a turn to read it first.
 async fn answer_by<P: Platform>(
     platform: &P,
     call: &mut Pin<Box<dyn Future<Output = Answered>>>,

@@ -179,7 +179,7 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
 }
 
 /// Waits until `group` is stored. If the log is so slow that rows overflow, keeps waiting for up to
-/// [`LOG_PATIENCE`], so that a slow log does not make shutdown fail.
+/// [`LOG_PATIENCE`]. Otherwise, a slow log would make shutdown fail.
 async fn stored<P: Platform>(thread: &Shard<P>, group: u64) -> Result<(), Trouble> {
     let until = thread.platform.moment() + LOG_PATIENCE;
     loop {

@@ -265,8 +265,8 @@ async fn deliver<P: Platform>(
     let known = known_apart(platform, node, peers, node.directory(), &still).await;
     let (Known { numbers, answers, at }, doubts) = known.map_err(|error| error.to_string())?;
     let (version, moved) = (owners.version(), buckets.clone());
-    // Holds may have been added since the buckets were released: this node may have been restarted
-    // and may have found the end of a journal damaged.
+    // Holds may have been added since the buckets were released. For example, this node may have
+    // been restarted and found the end of a journal damaged.
     let held = holds(node, peers, &still).await.map_err(|error| error.to_string())?;
     let (mut all_holds, held_until) = held;
     all_holds.extend(&leaving.holds);

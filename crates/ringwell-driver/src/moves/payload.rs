@@ -75,8 +75,9 @@ pub struct Take {
     pub gaps: Vec<Gap>,
 }
 
-/// A held bucket in a request: its index, the time since it arrived without lockouts (0 if it
-/// arrived with them), and the remaining time of the hold on all its pools.
+/// A held bucket in a request: its index, the time since it arrived without lockouts, and the
+/// remaining time of the hold on all its pools. The second field is 0 if the lockouts arrived with
+/// the bucket.
 pub type HoldWord = (u16, u64, u64);
 
 /// A copy of the owners, exchanged for another node's copy.

@@ -34,8 +34,8 @@ pub fn of_cluster(files: &impl Files, data: &Path) -> Result<Option<OfCluster>, 
     Ok(Some(OfCluster { file: ServedMap::path(data) }))
 }
 
-/// Marks the journals that exist. They will lack the allocations of this process, which keeps them
-/// only in memory, as if the journals had been restored from a copy.
+/// Marks the journals that exist. Like journals that were restored from a copy, they will lack this
+/// process's allocations, which exist only in memory.
 pub(super) fn mark_unread(
     files: &impl Files,
     settings: &Settings,

@@ -1,5 +1,5 @@
-//! Wall-clock times that are dated like records: if the wall clock turns out to have been wrong,
-//! they are corrected together with the allocations. Source: docs/spec/journal.md, "History".
+//! Wall-clock times that are dated in the same way as records. If the wall clock was wrong, they
+//! are corrected together with the allocations. Source: docs/spec/journal.md, "History".
 
 use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Noted, shifted, wall_less_shard};

@@ -1,8 +1,8 @@
 //! The periods in which numbers with a history were overflow numbers: `overflow-periods.json`.
 //!
-//! Many visitors see an overflow number, so a call to it cannot be attributed to a visitor who
-//! received the number before it became an overflow number. The directory of pools contains only
-//! the current overflow numbers.
+//! Many visitors see an overflow number. A call to it therefore cannot be attributed to a visitor
+//! who received the number before it became an overflow number. The directory of pools contains
+//! only the current overflow numbers.
 
 use std::io;
 use std::path::Path;

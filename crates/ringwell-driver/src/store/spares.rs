@@ -16,9 +16,9 @@ use crate::locks::lock;
 /// The number of zero bytes that are written before each flush. It is small, so that a frame never
 /// waits for a whole segment of zeros.
 const FILL_BYTES: usize = 1 << 20;
-/// The maximum number of spares in excess of the target (`wanted`). These are the files of dropped
-/// segments: once history has reached its limit, an old segment is dropped for each new one, so no
-/// more files need to be filled.
+/// The maximum number of spares in excess of the target (`wanted`). The extra spares are the files
+/// of dropped segments. Once history has reached its limit, an old segment is dropped for each new
+/// one, so no more files need to be filled.
 const DROPPED_MAX: usize = 4;
 /// The pause before the thread tries again to prepare a file, for example if the disk is full.
 const RETRY: Duration = Duration::from_millis(250);

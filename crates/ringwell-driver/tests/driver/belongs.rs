@@ -1,4 +1,4 @@
-//! Startups with the data of a cluster's node but without its cluster file, startups in memory
+//! Tests startups with a cluster node's data but without its cluster file, startups in memory
 //! beside journals, and journals that a data directory did not write.
 
 use std::collections::BTreeSet;
@@ -119,7 +119,7 @@ fn journals_of_other_installations_are_noticed_but_not_those_of_former_shards() 
     }
 }
 
-/// If the last owner of a bucket is gone together with its journal, look-ups for that time must not
+/// If a bucket's last owner is gone together with its journal, look-ups for that time must not
 /// answer that no visitor had a number.
 #[test]
 fn the_history_of_shards_that_are_gone_is_missing() {

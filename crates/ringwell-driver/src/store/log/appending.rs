@@ -7,10 +7,10 @@
 //! it counts its own proposals, which may be stored later or never. The result of an append depends
 //! only on which message ends up at the append's place.
 //!
-//! If the log has lost its newest messages, a check of the place alone does not fence this process,
-//! because another owner may have filled the log up to that place. So nothing is sent again before
-//! the preceding message has been read. While that message is missing, nothing is sent at all,
-//! because another owner may be filling the log at the same time. Source: docs/spec/log.md,
+//! If the log has lost its newest messages, another owner may have filled it up to the message's
+//! place. Checking only the place would then not fence this process. So nothing is sent again
+//! before the preceding message has been read. While that message is missing, nothing is sent at
+//! all, because another owner may be filling the log at the same time. Source: docs/spec/log.md,
 //! "Appending".
 
 use std::ops::Range;
@@ -168,8 +168,8 @@ impl Appending {
     }
 
     /// Whether `group` is the preceding message. The hash of a group alone does not identify the
-    /// author. If the log loses the group of a take-over and a second process takes over at the
-    /// same place, both processes write the same group.
+    /// author. If the log loses a take-over's group and a second process takes over at the same
+    /// place, both processes write the same group.
     fn continues(&self, author: &Author, group: &Group) -> bool {
         Some(Tip::after(&group.header).prev_hash) == self.before
             && (!self.is_before_own || author.incarnation == self.author.incarnation)

@@ -20,8 +20,8 @@ pub struct LogNotes {
     pub is_replacement: bool,
     /// The periods in which answered allocations may be missing.
     pub gaps: Gaps,
-    /// The last known end of the log when a process detected that the log had lost messages; zeros
-    /// if no process has detected this.
+    /// The log's last known end when a process detected lost messages; zeros if no process has
+    /// detected any.
     pub failed_at: LogEnd,
 }
 

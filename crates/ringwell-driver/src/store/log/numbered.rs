@@ -1,8 +1,8 @@
 //! The place of each group in a log that another program may also have published to.
 //!
 //! A message that no version of Ringwell wrote has no number. Another shard's group has no number
-//! in this log. Both are foreign messages, which are skipped: the next group is at the place after
-//! the skipped message, and its number follows that of the group before. So a foreign message
+//! in this log. Both are foreign messages, which are skipped. The next group is at the place after
+//! the skipped message, and its number follows the previous group's number. So a foreign message
 //! occupies a place, but no group is missing. Readers find the same places as the writer, because a
 //! stored message never changes. Invariant: only foreign messages and copies of earlier groups are
 //! skipped. Source: docs/spec/log.md, "Foreign messages".

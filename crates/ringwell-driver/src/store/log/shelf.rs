@@ -3,7 +3,7 @@
 //!
 //! A snapshot consists of pieces and an index that names their places. It becomes valid once its
 //! index is stored. The two newest snapshots are kept. Invariants: an index is stored only after
-//! the log has every group that the snapshot covers, and groups that the older of the two snapshots
+//! the log has every group that the snapshot covers. Groups that the older of the two snapshots
 //! needs are never trimmed. Source: docs/spec/log.md, "Snapshots".
 
 use std::sync::{Arc, Mutex, MutexGuard};
