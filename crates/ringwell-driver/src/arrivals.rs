@@ -81,7 +81,7 @@ pub(crate) async fn earlier_elsewhere<P: Platform>(
     earlier
 }
 
-/// Makes a shard of this node execute `step`. Returns `None` if the shard has ended.
+/// Makes one of this node's shards execute `step`. Returns `None` if the shard has ended.
 async fn ask(peers: &Peers, shard: u16, step: Step) -> Option<StepResult> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Change(step, reply)).await {
@@ -279,8 +279,8 @@ async fn hold_pools<P: Platform>(
     held_until
 }
 
-/// Makes the shard record new, later ends for these lockouts. If a number moves between shards of
-/// this node, its lockout moves with it.
+/// Makes the shard record new, later ends for these lockouts. If a number moves between this node's
+/// shards, its lockout moves with it.
 async fn lengthen(peers: &Peers, shard: u16, locked: impl Iterator<Item = (PromoNumber, Millis)>) {
     let retired = |(number, locked_until)| Retired {
         slot: Slot { locked_until, ..Slot::new(number) },
@@ -384,7 +384,7 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
     withhold_overflow(platform, node, peers, node.others()).await;
 }
 
-/// Makes all shards of this node apply the node's bucket holds.
+/// Makes all of this node's shards apply the node's bucket holds.
 async fn hold_on_all_shards(node: &Node, peers: &Peers) {
     let holds = node.bucket_holds();
     for shard in node.shards() {

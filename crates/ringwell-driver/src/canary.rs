@@ -88,13 +88,13 @@ bugs! {
     FoundNamesUnflushed "found-names-unflushed";
     /// Shard time follows the wall clock while the process runs.
     WallClock "wall-clock";
-    /// At startup, the downtime of the process is computed from the wall clock, even if the machine
-    /// was not rebooted.
+    /// At startup, the process's downtime is computed from the wall clock, even if the machine was
+    /// not rebooted.
     WallAtStart "wall-at-start";
     /// Look-ups compare wall-clock times with shard times.
     ShardTimeInLookups "shard-time-in-lookups";
-    /// Look-ups order the answers of all shards by the shards' clocks, and ignore which allocation
-    /// the owner recorded as the newest.
+    /// Look-ups order all shards' answers by the shards' clocks, and ignore which allocation the
+    /// owner recorded as the newest.
     OwnerNotBelieved "owner-not-believed";
     /// A look-up ignores that a number was in doubt once the number has been handed out again.
     DoubtForgotten "doubt-forgotten";
@@ -105,7 +105,7 @@ bugs! {
     LostUnknown "lost-unknown";
     /// Look-ups ignore that an allocation from before a gap may have been undone in the gap.
     UndoneInGap "undone-in-gap";
-    /// If the owner of a number answers, look-ups ignore that other shards do not.
+    /// If a number's owner answers, look-ups ignore that other shards do not.
     UnreachableIgnored "unreachable-ignored";
     /// Look-ups do not ask the previous owner for the record of an allocation whose pool has moved.
     RecordsStayBehind "records-stay-behind";
@@ -267,7 +267,7 @@ bugs! {
     MoveNotResumed "move-not-resumed";
     /// If numbers move from a held pool to another pool, that pool is not held.
     HoldsStayBehind "holds-stay-behind";
-    /// Pools that receive numbers from pools of other nodes are not held.
+    /// Pools that receive numbers from other nodes' pools are not held.
     ArrivalsNotHeld "arrivals-not-held";
     /// Startup does not detect that the list of pools changed while the node was down.
     ListsForgotten "lists-forgotten";
@@ -326,13 +326,13 @@ bugs! {
     ConflictIgnored "conflict-ignored";
     /// A node that does not answer is assumed to have corrected its list of pools.
     ConflictForgotten "conflict-forgotten";
-    /// If a shard's journal is in doubt, buckets that a new map gives to another shard of the node
-    /// are not held.
+    /// If a shard's journal is in doubt, buckets that a new map gives to another of the node's
+    /// shards are not held.
     FormerShardBelieved "former-shard-believed";
     /// The other nodes are not asked about the numbers of a shard that starts.
     StartUnconfirmed "start-unconfirmed";
-    /// If the leader of a log refuses a message because its place is taken, but has no message for
-    /// that place, the other servers are never asked for that message.
+    /// If a log's leader refuses a message because its place is taken, but has no message for that
+    /// place, the other servers are never asked for that message.
     HiddenIgnored "hidden-ignored";
     /// Look-ups assume that all nodes' clocks agree.
     ClocksTrusted "clocks-trusted";

@@ -1,11 +1,12 @@
 //! Switches from one directory state to the next while the shards serve.
 //!
-//! Applies one change at a time, in steps that involve all shards of the node. Numbers leave their
-//! pools on every shard before they enter other pools on any shard. The numbers keep their lockouts
-//! throughout. Rows are looked up in the new state only after every pool is in place. If a row was
-//! looked up in the previous state and its pool has left the shard since, the row is refused as
-//! moved and overflows. Separate threads compute, compare and drop the states; the shards only put
-//! their numbers in place. Source: docs/spec/allocation.md, "Changes while the shard serves".
+//! Applies one change at a time, in steps that involve all of the node's shards. Numbers leave
+//! their pools on every shard before they enter other pools on any shard. The numbers keep their
+//! lockouts throughout. Rows are looked up in the new state only after every pool is in place. If a
+//! row was looked up in the previous state and its pool has left the shard since, the row is
+//! refused as moved and overflows. Separate threads compute, compare and drop the states; the
+//! shards only put their numbers in place. Source: docs/spec/allocation.md, "Changes while the
+//! shard serves".
 
 mod ask;
 mod error;
@@ -59,7 +60,7 @@ struct ChangedLifetimes {
     shortened: Millis,
 }
 
-/// Moves all shards of this node from the current directory state to the one that `make` derives
+/// Moves all of this node's shards from the current directory state to the one that `make` derives
 /// from it, and returns the new state.
 ///
 /// # Errors
@@ -128,7 +129,7 @@ async fn keep_lifetimes<P: Platform>(
         Some(first) if is_shorter => arrivals::now(peers, first).await,
         _ => Some(Millis::ZERO),
     };
-    // If there is no answer, the shard has ended. The steps of the change will report that.
+    // If there is no answer, the shard has ended. The change's steps will report that.
     let Some(now) = now else { return Ok(()) };
     let known = node.lifetimes().followed_by(before.max(after), now);
     let lifetimes = known.shortened(shortened, now).followed_by(after, now);
@@ -269,7 +270,7 @@ async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepar
     }
 }
 
-/// Returns the buckets of the pools that move to `shard` from other shards of this node.
+/// Returns the buckets of the pools that move to `shard` from this node's other shards.
 fn moved(changes: &BTreeMap<u16, Changes>, shard: u16) -> Vec<u16> {
     let removed = changes.values().flat_map(|changes| &changes.removed);
     let removed: BTreeSet<PoolId> = removed.map(|(_, id)| *id).collect();
@@ -278,7 +279,7 @@ fn moved(changes: &BTreeMap<u16, Changes>, shard: u16) -> Vec<u16> {
     buckets.collect::<BTreeSet<u16>>().into_iter().collect()
 }
 
-/// The holds of all shards.
+/// All shards' holds.
 #[derive(Default)]
 pub(crate) struct CollectedHolds {
     /// The latest end of the holds that apply to a whole shard because its entire history may be

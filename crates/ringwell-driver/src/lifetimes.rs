@@ -4,7 +4,7 @@
 //! One list may shorten a pool's lifetime or remove a number from a pool. The next list may put the
 //! number into another pool. A hold for unknown allocations must last as long as the lifetime in
 //! the list under which they were made, even across restarts. Invariant: [`Lifetimes::longest`] is
-//! at least as long as the remaining time of any lockout that began under a list of this node.
+//! at least as long as the remaining time of any lockout that began under one of this node's lists.
 
 use ringwell_core::Millis;
 use ringwell_directory::{BUCKETS, BucketHolds, Directory, RingPool};

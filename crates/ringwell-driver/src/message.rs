@@ -1,4 +1,4 @@
-//! The messages between the shards of a process, as values.
+//! The messages between a process's shards, as values.
 //!
 //! This module only defines the messages; other modules send and process them. A message may be
 //! refused if the queue is full, but an accepted message is never lost.
@@ -27,7 +27,7 @@ pub struct PeerRow {
     pub pool: u32,
     /// The pool's id.
     pub id: PoolId,
-    /// The index of the row in the batch.
+    /// The row's index in the batch.
     pub row: u16,
     /// Two parts of the parameters, as spans of the text in [`PeerRows::text`].
     pub params: [Span; 2],
@@ -123,7 +123,7 @@ pub enum Message {
     },
     /// Asks another shard's node for the owners of all buckets.
     LearnOwners {
-        /// A shard of the other node.
+        /// One of the other node's shards.
         of: u16,
         /// Receives a value when the answer has been applied, or when there is no answer.
         reply: oneshot::Sender<()>,
@@ -132,9 +132,9 @@ pub enum Message {
     Post {
         /// The shard.
         to: u16,
-        /// The path of the request.
+        /// The request's path.
         path: Path,
-        /// The body of the request.
+        /// The request's body.
         body: Bytes,
         /// The answer.
         reply: oneshot::Sender<Result<Bytes, String>>,

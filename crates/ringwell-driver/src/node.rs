@@ -53,8 +53,8 @@ pub struct Begun {
     pub is_first: bool,
     /// The number of the next group of each shard's journal.
     pub journals: Vec<(u16, u64)>,
-    /// A wall-clock time up to which the journals of all shards are complete; 0 if no journal
-    /// contains a record.
+    /// A wall-clock time up to which all shards' journals are complete; 0 if no journal contains a
+    /// record.
     pub recorded_until: Dated,
     /// The periods for which answered allocations may be missing from the journals.
     pub gaps: Gaps,
@@ -67,7 +67,7 @@ pub struct Begun {
     /// The overflow numbers that were not overflow numbers in the list served last. Other nodes'
     /// visitors may hold them until the given times.
     pub doubted_overflow: Vec<(PromoNumber, Millis)>,
-    /// The clock readings that are recorded in the journals of all shards.
+    /// The clock readings that are recorded in all shards' journals.
     pub noted: Vec<Noted>,
     /// The digests of the lists of pools that are now served.
     pub lists: Lists,
@@ -162,10 +162,10 @@ pub struct Node {
     /// Limits of a batch.
     pub wire_limits: Limits,
     drills: Drills,
-    /// The clock of all shards, once there is a shard.
+    /// The clock that all shards share, once there is a shard.
     clock: OnceLock<Clock>,
     phase: AtomicU8,
-    /// The shards of this process, in ascending order.
+    /// This process's shards, in ascending order.
     shards: Vec<ShardState>,
 }
 
@@ -218,8 +218,8 @@ impl Node {
         }
     }
 
-    /// Returns the newest state of the directory. Threads that answer rows have their own
-    /// references to the directory.
+    /// Returns the newest directory state. Threads that answer rows have their own references to
+    /// the directory.
     #[must_use]
     pub fn directory(&self) -> Arc<Directory> {
         Arc::clone(&read(&self.directory))
@@ -239,7 +239,7 @@ impl Node {
         self.directory_seen_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Replaces the state of the directory.
+    /// Replaces the directory state.
     pub fn use_directory(&self, next: Arc<Directory>) {
         *write(&self.directory) = next;
     }
@@ -275,7 +275,7 @@ impl Node {
         *write(&self.gaps) = gaps;
     }
 
-    /// Sets the clock of all shards, unless it is set.
+    /// Sets the clock that all shards share, unless it is already set.
     pub(crate) fn use_clock(&self, clock: &Clock) {
         self.clock.get_or_init(|| clock.clone());
     }

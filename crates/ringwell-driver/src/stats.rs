@@ -306,7 +306,7 @@ pub struct JournalStats {
     pub state: u64,
     /// The number of seconds that the journal has stored nothing; 0 if it stores groups.
     pub trouble_seconds: u64,
-    /// The number of seconds that pools of the shard will still be held; 0 if none is held.
+    /// The number of seconds for which the shard's pools will still be held; 0 if none is held.
     pub held_seconds: u64,
 }
 

@@ -23,7 +23,7 @@ const SLEW_ONE_IN: u64 = 2_000;
 /// The time after which shard time may gain or lose one more millisecond.
 pub const SLEW_EVERY: Millis = Millis(SLEW_ONE_IN + 1);
 
-/// The clocks of the machine, read at startup.
+/// The machine's clocks, read at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// See [`Clocks::boot`].

@@ -40,7 +40,7 @@ pub const ANSWER_DELAY_MAX: Millis = Millis(61_000);
 /// One row that requests a number.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// The index of the pool within the shard.
+    /// The pool's index within the shard.
     pub pool: u32,
     /// The pool's id, checked because another pool may have the index by now.
     pub id: PoolId,

@@ -22,12 +22,12 @@ pub struct Restore {
     answers: Answers,
     /// The time of this shard's last known event.
     known: Recorded,
-    /// The clocks of the process at this startup. If `None`, the process records no clocks.
+    /// The process's clocks at this startup. If `None`, the process records no clocks.
     resumed: Option<Clocks>,
     /// The maximum wall-clock error after a reboot. Errors up to this maximum never end a lockout
     /// early.
     skew_max: Millis,
-    /// The newest time recorded by the other shards of the node.
+    /// The newest time recorded by the node's other shards.
     elsewhere: Millis,
     /// The time added to lockouts that were still running at the last recorded time.
     lengthened: Option<Millis>,

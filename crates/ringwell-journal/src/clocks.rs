@@ -119,7 +119,7 @@ pub fn wall_less_shard(
 
 /// Like [`wall_less_shard`], but for an event that happened at the shard time `at` and was recorded
 /// at `recorded_at`, in a group with the clocks `then`. `noted` contains the clocks recorded by all
-/// shards of the node. If the event belongs to an earlier boot than the group, the clocks of the
+/// of the node's shards. If the event belongs to an earlier boot than the group, the clocks of the
 /// earlier boot apply. When a boot begins, shard time is later than any time recorded in earlier
 /// boots. The event therefore belongs to a boot that began at or before `at`. Returns `None` if the
 /// clocks of the event's boot were dropped with old history. Later clocks cannot replace them,

@@ -28,7 +28,7 @@ pub const RECORD_OVERHEAD_MAX: usize = Scratch::BYTES;
 pub struct RowKey {
     /// A digest of the client's idempotency key.
     pub batch: [u8; 16],
-    /// The index of the row in the batch.
+    /// The row's index in the batch.
     pub row: u16,
 }
 

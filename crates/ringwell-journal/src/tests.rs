@@ -108,7 +108,7 @@ fn allocate(at: u64, last: u64, number: PromoNumber, previous: Position) -> Reco
     }
 }
 
-/// Returns the groups of the fixture. They contain every kind of record, both with and without its
+/// Returns the fixture's groups. They contain every kind of record, both with and without its
 /// optional fields.
 #[expect(clippy::too_many_lines, reason = "one line for each kind of record")]
 fn groups(fixture: &Fixture) -> Vec<Group> {

@@ -84,11 +84,11 @@ pub struct Ask {
     /// The shard that receives the ask.
     pub shard: u16,
     /// The time in milliseconds after which the sender stops waiting for the answer. It is a
-    /// duration rather than a point in time, because the clocks of two machines may differ.
+    /// duration rather than a point in time, because two machines' clocks may differ.
     pub remaining_ms: u32,
     /// The version of the map that the caller used to choose this shard.
     pub map_version: u64,
-    /// The digest of the batch, if the batch is repeatable.
+    /// The batch's digest, if the batch is repeatable.
     pub retry: Option<[u8; 16]>,
 }
 

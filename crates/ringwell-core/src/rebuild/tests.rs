@@ -332,8 +332,8 @@ fn after_a_restart_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [3, 2, 1, 0, 4]);
 }
 
-/// A shard hands out a number at time 100. At 150, the number's pool moves to another shard of the
-/// node. Later the pool moves back, and the visitor keeps the number until 400. The node stops
+/// A shard hands out a number at time 100. At 150, the number's pool moves to another of the node's
+/// shards. Later the pool moves back, and the visitor keeps the number until 400. The node stops
 /// while the pool moves to the other shard for the second time. The shard with the longer lockout
 /// must win.
 #[test]

@@ -432,7 +432,7 @@ impl Job {
         engine.end_batch();
     }
 
-    /// Passes the outcomes of this shard's rows to `watch`.
+    /// Passes this shard's row outcomes to `watch`.
     fn show_own(&self, watch: &dyn Watch, engine: &Engine, own: u16, at: Millis, terms: &Terms) {
         let text = self.batch.text();
         for (row, _, ask, outcome) in self.wanted().filter(|(_, owner, ..)| owner.shard == own) {

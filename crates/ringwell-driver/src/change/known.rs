@@ -79,7 +79,7 @@ pub async fn known_apart<P: Platform>(
     settled.await.ok_or(ChangeError::Stopping)
 }
 
-/// The reports of all shards.
+/// All shards' reports.
 #[derive(Default)]
 struct Gathered(Vec<(Known, Holds)>);
 

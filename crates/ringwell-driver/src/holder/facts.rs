@@ -5,7 +5,7 @@ use ringwell_engine::{Missing, Past, PastAllocation};
 
 use crate::canary::{Bug, planted};
 
-/// The facts in the answers of all shards.
+/// The facts in all shards' answers.
 pub(super) struct Facts {
     /// The newest allocation by the requested time, according to each shard that knows one.
     pub(super) held: Vec<PastAllocation>,
@@ -51,8 +51,7 @@ impl Facts {
         has_unreachable: bool,
     ) -> Self {
         let is_owner = |shard: u16| owner == Some(shard);
-        // The clocks of the nodes differ, but the owner has recorded which allocation is the
-        // newest.
+        // The nodes' clocks differ, but the owner has recorded which allocation is the newest.
         let of_owner = answers.iter().find(|(shard, past)| is_owner(*shard) && !past.is_doubted);
         // An unreachable shard may have handed the number out.
         let is_ignored = planted(Bug::UnreachableIgnored) && of_owner.is_some();

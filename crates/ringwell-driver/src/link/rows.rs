@@ -264,7 +264,7 @@ impl<P: Platform> Link<P> {
         serde_json::from_slice(&answer).map_err(|error| described(&error))
     }
 
-    /// Posts JSON to the node of the link's shard.
+    /// Posts JSON to the node that has the link's shard.
     pub(super) async fn post(&self, path: Path, body: Bytes) -> Result<Bytes, String> {
         let described = |error: &dyn std::fmt::Display| {
             format!("shard {} of node {}: {error}", self.neighbour.shard, self.neighbour.node)

@@ -92,7 +92,7 @@ async fn check_owner<P: Platform, S: Store>(thread: &Shard<P>, store: &S, checke
     }
 }
 
-/// Reports how long pools of the shard will still be held.
+/// Reports how long the shard's pools will still be held.
 fn note_held<P: Platform>(thread: &Shard<P>) {
     let now = thread.now();
     let engine = thread.engine.borrow();

@@ -77,7 +77,7 @@ pub async fn give<P: Platform>(
             Prepare { shard: to, version, buckets: buckets.clone(), digest: digest.clone() };
         let prepared = post(peers, to, Path::Prepare, &prepare).await.map_err(not_taken)?;
         // A node that runs an older release confirms that it can take the buckets, but does not
-        // report the maximum size of a request.
+        // report the maximum request size.
         let prepared = serde_json::from_slice::<Prepared>(&prepared).ok();
         let body_bytes = prepared.map(|prepared| prepared.body_bytes);
         if buckets.len() * BUCKET_BYTES + PIECE_BYTES_MIN > at_once(node, body_bytes) {

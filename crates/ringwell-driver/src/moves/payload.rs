@@ -35,7 +35,7 @@ pub struct Prepare {
 pub struct Adopted {
     /// The shard that adopts the state.
     pub shard: u16,
-    /// The sender's time. The clocks of nodes differ, so the receiver uses this time to compute how
+    /// The sender's time. The nodes' clocks differ, so the receiver uses this time to compute how
     /// long each lockout still lasts.
     pub at: u64,
     /// The version of the cluster file.

@@ -49,7 +49,7 @@ pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes a shard of this node adopt the previous owner's state, and returns once that state is
+/// Makes one of this node's shards adopt the previous owner's state, and returns once that state is
 /// durable.
 ///
 /// # Errors
@@ -155,8 +155,8 @@ fn is_taken<P: Platform>(thread: &Shard<P>, adopted: &Adopted) -> bool {
     })
 }
 
-/// Makes this node the owner of the buckets in `take`. The state of their previous owner must
-/// already have been adopted.
+/// Makes this node the owner of the buckets in `take`. Their previous owner's state must already
+/// have been adopted.
 ///
 /// # Errors
 /// The reason for a refusal, as text for the operator.

@@ -82,7 +82,7 @@ impl Node {
         self.shards.iter().map(ShardState::history)
     }
 
-    /// Returns the shards of this process, in ascending order.
+    /// Returns this process's shards, in ascending order.
     pub fn shards(&self) -> impl Iterator<Item = u16> {
         self.shards.iter().map(|state| state.shard)
     }

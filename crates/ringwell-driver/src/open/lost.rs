@@ -56,7 +56,8 @@ pub(super) fn report_past(shard: u16, begins: Option<u64>) -> bool {
             "no snapshot beside the journal's log can be read, and the log's beginning was \
              dropped: the shard continues with the part of the log that remains. All its pools \
              answer with overflow numbers for the longest lifetime, then resume by themselves; \
-             look-ups for earlier times answer \"not kept\". Check the disks of the journal's servers"
+             look-ups for earlier times answer \"not kept\". Check the disks of the journal's \
+             servers"
         );
     }
     begins.is_some()

@@ -191,7 +191,7 @@ impl Settings {
         self.history_age.map(segment_span)
     }
 
-    /// Returns the directory of a shard's journal.
+    /// Returns a shard's journal directory.
     #[must_use]
     pub fn shard_directory(&self, shard: u32) -> PathBuf {
         self.data.join("journal").join(shard.to_string())

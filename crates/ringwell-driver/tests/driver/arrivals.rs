@@ -69,7 +69,7 @@ pub(crate) fn left(side: &Side, shard: u16, pool: PoolId) -> Option<u64> {
     left
 }
 
-/// The state of the other node when a number passes from that node to this one.
+/// The other node's state when a number passes from that node to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Other {
     /// The other node still has the number in a pool.

@@ -27,7 +27,7 @@ pub(crate) fn dating(begun: &Begun<OsFiles>) -> Dating<'_> {
     Dating { now: begun.clocks, noted: &begun.facts.noted }
 }
 
-/// Returns the clocks of a machine at the time `since` after [`START`]. The wall clock is ahead by
+/// Returns a machine's clocks at the time `since` after [`START`]. The wall clock is ahead by
 /// `ahead`.
 fn off(since: Millis, boot: u64, ahead: i64) -> Reading {
     let right = reading(since);

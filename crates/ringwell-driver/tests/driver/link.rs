@@ -96,7 +96,7 @@ impl Platform for Wired {
     }
 }
 
-/// Carries requests to a shard of the other node.
+/// Carries requests to one of the other node's shards.
 #[derive(Clone, Default)]
 struct Wire {
     platform: Wired,

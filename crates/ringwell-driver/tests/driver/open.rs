@@ -95,7 +95,7 @@ fn believed(boot: u64) -> Believed {
     Believed { answer_rows_max: 1_000, clock_skew_max: Millis::ZERO, boot }
 }
 
-/// Returns the clocks of a machine at the time `since` after [`START`].
+/// Returns a machine's clocks at the time `since` after [`START`].
 pub(crate) fn reading(since: Millis) -> Reading {
     Reading { boot: 1, since_boot: Millis(1_000_000) + since, wall: START + since }
 }

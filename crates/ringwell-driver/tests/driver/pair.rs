@@ -84,7 +84,7 @@ pub struct Side {
     /// Only the node's own shards, as if the other node had left the cluster.
     pub alone: Peers,
     shards: Vec<Rc<Shard<Virtual>>>,
-    /// The stores of the shards.
+    /// The shards' stores.
     pub stores: Vec<Rc<Hanging>>,
 }
 
@@ -93,7 +93,7 @@ impl Side {
         self.shards.iter().find(|it| it.id == shard).unwrap()
     }
 
-    /// Continues the interrupted moves of this node.
+    /// Continues this node's interrupted moves.
     pub fn resume_moves(&self, platform: &Virtual) {
         let (node, peers) = (Arc::clone(&self.node), self.peers.clone());
         platform.spawn(moves::resume(platform.clone(), node, peers));

@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::support::{Virtual, body, bulk, shards};
 
-/// Returns the CPU time of this thread, which excludes the time of other processes on the same
+/// Returns this thread's CPU time, which excludes the time that other processes use on the same
 /// core.
 fn cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()

@@ -100,7 +100,7 @@ fn overflows(answer: &str) -> usize {
 }
 
 /// Sends a 10-row batch with a 100 ms deadline. Returns the count of rows that were answered with
-/// overflow numbers, and the duration of the batch in milliseconds.
+/// overflow numbers, and the batch's duration in milliseconds.
 async fn ask(shard: &Rc<Shard<Virtual>>) -> (usize, u128) {
     let begun = shard.platform.moment();
     let asking = Rc::clone(shard);
