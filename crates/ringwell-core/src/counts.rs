@@ -1,9 +1,9 @@
-//! Counts of the requests to each pool, used to measure the pool's load.
+//! Request counts for each pool, used to measure the pool's load.
 
 use alloc::vec::Vec;
 
 /// Counts the requests for a pool's numbers. The difference between two readings is the count
-/// between them. Counts of requests are modulo 2^32.
+/// between them. Request counts are modulo 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounts {
     /// Numbers handed out.
@@ -13,13 +13,13 @@ pub struct PoolCounts {
     /// Keep-alives: rows of visitors who kept their numbers, and requests that extend a lockout.
     pub kept: u32,
     /// The milliseconds that keep-alives have added to lockouts, minus those that releases have
-    /// removed. Adding one lifetime for each of `allocated` gives the total time for which the
-    /// pool's numbers are locked out.
+    /// removed. Adding one lifetime for each allocation in `allocated` gives the total time for
+    /// which the pool's numbers are locked out.
     pub lengthened: i64,
 }
 
-/// For each pool, up to the last one that has had keep-alives or releases: [`PoolCounts::kept`] and
-/// [`PoolCounts::lengthened`].
+/// [`PoolCounts::kept`] and [`PoolCounts::lengthened`] for each pool, up to the last one that has
+/// had keep-alives or releases.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(Vec<(u32, i64)>);
 
@@ -39,7 +39,7 @@ impl Kept {
         counts.1 += lengthened;
     }
 
-    /// Forgets the counts of a removed pool.
+    /// Forgets a removed pool's counts.
     pub(crate) fn forget(&mut self, pool: u32) {
         if let Some(counts) = self.0.get_mut(pool as usize) {
             *counts = (0, 0);

@@ -1,8 +1,8 @@
-//! The times of allocations, both by another node's clock and by this node's.
+//! Allocation times, both by another node's clock and by this node's.
 //!
 //! If a pool moves here from another node, its numbers keep the allocation times that the other
 //! node recorded. In the journals of both nodes, a number and this allocation time identify an
-//! allocation. However, the clocks of two nodes differ, and this node dates its own answers and
+//! allocation. However, the two nodes' clocks differ, and this node records its own answers and
 //! allocations by its own clock. Each allocation made by another node therefore also has a time by
 //! this node's clock, so that all these times are comparable. Only allocations whose two times
 //! differ are kept here. Invariant: the later of two allocations of a number also has the later
@@ -12,14 +12,13 @@ use alloc::collections::BTreeMap;
 
 use crate::{Millis, PromoNumber, Slot};
 
-/// For each number, two times of its allocation: by the other node's clock, and by this node's
-/// clock.
+/// The two allocation times of each number: by the other node's clock, and by this node's clock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ForeignTimes(BTreeMap<PromoNumber, (Millis, Millis)>);
 
 impl ForeignTimes {
-    /// Records the two times of the allocation of `number`: `allocated_at` by another node's clock,
-    /// and `local_at` by this node's clock.
+    /// Records both allocation times of `number`: `allocated_at` by another node's clock, and
+    /// `local_at` by this node's clock.
     pub(crate) fn note(&mut self, number: PromoNumber, allocated_at: Millis, local_at: Millis) {
         if allocated_at == local_at {
             self.forget(number);
@@ -36,8 +35,8 @@ impl ForeignTimes {
         }
     }
 
-    /// Forgets the two times of a number that was handed out here or has left this shard. If they
-    /// were recorded, returns the time by this node's clock.
+    /// Forgets both times of a number that was handed out here or has left this shard. Returns the
+    /// time by this node's clock if the times were recorded.
     #[inline]
     pub(crate) fn forget(&mut self, number: PromoNumber) -> Option<Millis> {
         if self.0.is_empty() {

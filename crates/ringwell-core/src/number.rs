@@ -214,8 +214,8 @@ pub struct NumberRange {
 
 impl NumberRange {
     /// Returns `count` consecutive numbers starting with `first`. Returns `None` if `count` is
-    /// zero, if the last number would have more digits than the first, or if the first has country
-    /// code 1 and the last would not.
+    /// zero, or if the last number would have more digits than the first. Also returns `None` if
+    /// the first number has country code 1 but the last would not.
     #[must_use]
     pub fn new(first: PromoNumber, count: u32) -> Option<Self> {
         let last = first.to_e164() + u64::from(count.checked_sub(1)?);

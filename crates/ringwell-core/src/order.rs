@@ -1,5 +1,5 @@
-//! The order in which a pool's numbers are chosen after a keep-alive, a release or a change of
-//! lifetime. The numbers then no longer become free in allocation order.
+//! The order in which a pool's numbers are chosen after a keep-alive, a release or a lifetime
+//! change. The numbers then no longer become free in allocation order.
 //!
 //! An indexed binary heap over the pool's slots, whose root is the number that has been free
 //! longest. Owns only the positions in the heap; the sort keys stay in the slots. Invariant:
@@ -22,7 +22,7 @@ impl Order {
         let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         let mut heap: Vec<u32> = (0..count).collect();
         // A sorted array is a valid heap. If the pool was a ring until now (see `pool.rs`), its
-        // slots consist of two or three sorted sequences, and the sort only has to merge these.
+        // slots consist of two or three sorted sequences, which the sort only has to merge.
         heap.sort_by_key(|&i| (slots[i as usize].turn(), i));
         assert!(heap.len() == slots.len(), "an order lacks some of its numbers");
         let mut place = alloc::vec![0; heap.len()];

@@ -4,8 +4,8 @@
 //! each pool has one run of consecutive slots. As long as every lockout has the same length and
 //! none is ended early or extended, numbers become free in allocation order. The run is then used
 //! as a ring: its head moves from slot to slot and is always the number to choose. The first
-//! keep-alive, release or change of lockout breaks this order, and an [`Order`] replaces the ring.
-//! A property test checks that both choose the same number. Invariant: the chosen number has been
+//! keep-alive, release or lockout change breaks this order, and an [`Order`] replaces the ring. A
+//! property test checks that both choose the same number. Invariant: the chosen number has been
 //! free longest. Source: docs/spec/allocation.md, "Choosing a number".
 
 use alloc::boxed::Box;
@@ -42,8 +42,8 @@ pub(crate) struct Pool {
     /// The end of the lockout in the slot before the head. The ring stays valid as long as no new
     /// lockout ends before this time.
     last_until: Millis,
-    /// Whether any visitor has asked to keep a number. If so, the table of visitors is searched
-    /// before each allocation.
+    /// Whether any visitor has asked to keep a number. If so, the visitor table is searched before
+    /// each allocation.
     pub(crate) sticky: bool,
     /// Whether this entry in the shard's list of pools is vacant.
     is_vacant: bool,

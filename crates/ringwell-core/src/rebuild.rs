@@ -149,9 +149,9 @@ impl Rebuild {
     }
 
     /// Changes the lockout of a number's newest allocation so that it ends at `until`. If the
-    /// lockout ended early (`is_release`), the visitor no longer has the number. If `until` is
-    /// before the known end, this does not prove a release: the known lockout may have been
-    /// lengthened beyond `until` at a startup, because the time was uncertain.
+    /// lockout ended early (`is_release`), the visitor no longer has the number. An `until` before
+    /// the known end does not prove a release. The known lockout may have been lengthened beyond
+    /// `until` at a startup, because the time was uncertain.
     pub fn relock(
         &mut self,
         hint: u32,
@@ -348,8 +348,8 @@ impl Rebuild {
     }
 }
 
-/// Returns an empty list with capacity for twice `count` plus `spare` items, or for only `count`
-/// items if the system does not provide that much memory.
+/// Returns an empty list with capacity for twice `count` plus `spare` items. If the system does not
+/// provide that much memory, the capacity is only `count` items.
 fn with_room<T>(count: usize, spare: usize) -> Vec<T> {
     let mut list = Vec::new();
     if list.try_reserve_exact(2 * count + spare).is_err() {

@@ -31,8 +31,8 @@ pub struct Before {
     pub position: Position,
 }
 
-/// The positions of an allocation's record and of the replaced allocation's newest record, and the
-/// replaced allocation's [`Times`]. The values are plain integers, so that an empty ring is zeroed
+/// The position of an allocation's record; for the allocation that it replaced, the position of the
+/// newest record, and the [`Times`]. The values are plain integers, so that an empty ring is zeroed
 /// memory, which costs nothing until it is written. A batch writes one entry per row, and the ring
 /// does not fit into a core's cache. With 32-byte entries, a batch of 40 rows caused five more
 /// cache misses.
@@ -91,8 +91,8 @@ pub(crate) struct Recent {
     next: usize,
     /// Times that do not fit into an entry. The key is the position of the replacing allocation.
     apart: BTreeMap<Position, Times>,
-    /// The times, by this node's clock, of replaced allocations that another node's clock had
-    /// dated. The key is the position of the replacing allocation.
+    /// The times, by this node's clock, of replaced allocations that were dated by another node's
+    /// clock. The key is the position of the replacing allocation.
     foreign_times: BTreeMap<Position, Millis>,
 }
 
@@ -141,7 +141,7 @@ impl Recent {
 
     /// Ensures that the allocation whose record is at `position` cannot be undone. Must be called
     /// when its number leaves the pool: another shard may then have the allocation, and would not
-    /// learn that it was undone.
+    /// be notified that it was undone.
     pub(crate) fn settle(&mut self, position: Position) {
         if let Some(place) = self.place(position) {
             self.entries[place][2] = Times::GONE_CODE;
@@ -165,8 +165,8 @@ impl Recent {
         find(newer).or_else(|| find(older).map(|place| self.next + place))
     }
 
-    /// Returns the state before the allocation that was made at `at` and recorded at `position`, if
-    /// that state is still known and the allocation can still be undone.
+    /// Returns the state before the allocation that was made at `at` and recorded at `position`.
+    /// Returns `None` if that state is no longer known or the allocation can no longer be undone.
     pub(crate) fn before(&self, position: Position, at: Millis) -> Option<Before> {
         let [_, previous, code] = self.entries[self.place(position)?];
         if code == Times::GONE_CODE {

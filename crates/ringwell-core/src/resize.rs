@@ -116,7 +116,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Removes a pool from this shard. The states of its numbers and the end of its hold are kept.
+    /// Removes a pool from this shard. Its numbers' states and the end of its hold are kept.
     /// Numbers with a history are added to `moved`.
     ///
     /// # Panics

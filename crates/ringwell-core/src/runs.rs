@@ -1,5 +1,5 @@
-//! The locations of the numbers in rotation, as runs of consecutive numbers. Each run is stored
-//! with its first slot and its pool.
+//! The locations of all numbers in rotation, stored as runs of consecutive numbers. Each run is
+//! stored with its first slot and its pool.
 //!
 //! A pool's numbers are given as ranges, and the numbers in a range have consecutive slots. A range
 //! of any length is therefore stored as a single run. Does not depend on the contents of the slots.

@@ -1,7 +1,7 @@
 //! A shard's pools and their numbers, and the operations on a number.
 //!
 //! Single-threaded: takes one input at a time, each with its time `now`. This time never decreases.
-//! Independent of clocks and storage, and of where requests come from. Every change is given the
+//! Does not depend on clocks or storage, or on the source of requests. Every change is given the
 //! position of its record. Invariant: no number is handed out again before its lockout ends.
 //! Source: docs/spec/allocation.md.
 
@@ -41,7 +41,8 @@ pub struct Shard {
     pub(crate) recent: Recent,
     /// The time until which every pool is held, including pools that are added later.
     pub(crate) held_all: Millis,
-    /// The times until which pools that are not in this shard will be held if they are added.
+    /// For each pool that is not in this shard, the time until which it will be held if it is
+    /// added.
     pub(crate) holds_elsewhere: BTreeMap<PoolId, Millis>,
     /// The count of holds in `holds_elsewhere` above which the ended ones are removed.
     pub(crate) holds_kept: usize,
@@ -131,7 +132,7 @@ impl Shard {
         self.pools[pool as usize].id
     }
 
-    /// The counts of requests for numbers of `pool` since the pool came to this shard.
+    /// The counts of requests for `pool`'s numbers since the pool came to this shard.
     ///
     /// # Panics
     /// Panics if there is no such pool; see [`Self::pool_id`].
@@ -218,9 +219,9 @@ impl Shard {
         Ok(Grant { slot: chosen, number, locked_until, previous, was_doubted })
     }
 
-    /// Extends the lockout of the number that `visitor` has in `pool` to one full lockout from `now`.
-    /// Returns `None` if the visitor no longer has a number. Also returns `None` if the pool is
-    /// held, because another visitor may have got the number in the meantime.
+    /// Extends the lockout of the number that `visitor` has in `pool` to one full lockout from
+    /// `now`. Returns `None` if the visitor no longer has a number. Also returns `None` if the pool
+    /// is held, because another visitor may have got the number in the meantime.
     ///
     /// # Panics
     /// Panics if there is no such pool; see [`Self::pool_id`].
@@ -248,9 +249,9 @@ impl Shard {
         self.visitors.slot(pool, visitor)
     }
 
-    /// Extends the lockout of the number in `slot` to one full lockout from `now`, even if the lockout
-    /// has ended. The number's newest allocation stays the same. Returns `None` if there is no such
-    /// slot.
+    /// Extends the lockout of the number in `slot` to one full lockout from `now`, even if the
+    /// lockout has ended. The number's newest allocation stays the same. Returns `None` if there is
+    /// no such slot.
     ///
     /// # Panics
     /// Panics only if an invariant of the shard is broken.
@@ -462,8 +463,8 @@ impl Shard {
         }
     }
 
-    /// Numbers whose newest allocation was dated by another node's clock, each with the time by
-    /// that clock and the time by this node's clock.
+    /// Numbers whose newest allocation was dated by another node's clock, each with the times by
+    /// that clock and by this node's clock.
     pub fn foreign_times(&self) -> impl Iterator<Item = (PromoNumber, Millis, Millis)> {
         let retired = self.retired.values().filter(|r| r.local_at != r.slot.allocated_at);
         let retired = retired.map(|r| (r.slot.number, r.slot.allocated_at, r.local_at));

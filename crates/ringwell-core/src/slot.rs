@@ -54,7 +54,8 @@ impl Slot {
     }
 }
 
-/// The rule for all lockouts and holds: whether one that ends at `until` is over at `now`.
+/// Whether a lockout or hold that ends at `until` is over at `now`. This rule applies to all
+/// lockouts and holds.
 #[inline]
 pub(crate) fn is_over(until: Millis, now: Millis) -> bool {
     #[cfg(canary)]

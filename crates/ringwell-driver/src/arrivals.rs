@@ -1,11 +1,11 @@
 //! Holds this node's pools when they receive numbers from other nodes' pools.
 //!
-//! A node knows only the lockouts of its own shards. Before one of its pools receives numbers from
-//! outside the node's pools, the node asks every other node for the numbers' lockouts. It holds the
-//! pool for as long as one of these lockouts may still run. A node that does not answer is assumed
-//! to have just handed the numbers out. At startup, a node does the same for each bucket whose list
-//! of pools differs from the one that the node last served. Source: docs/spec/cluster.md, "Numbers
-//! that change nodes".
+//! A node has records only of its own shards' lockouts. Before one of its pools receives numbers
+//! from outside the node's pools, the node asks every other node for the numbers' lockouts. It
+//! holds the pool for as long as one of these lockouts may still run. A node that does not answer
+//! is assumed to have just handed the numbers out. At startup, a node does the same for each bucket
+//! whose list of pools differs from the one that the node last served. Source:
+//! docs/spec/cluster.md, "Numbers that change nodes".
 
 mod locked;
 mod overflow;
@@ -43,8 +43,8 @@ const RANGES_MAX: usize = 2_000;
 /// The state of a pool's numbers on the other nodes.
 #[derive(Clone, Debug)]
 struct Elsewhere {
-    /// The length of the hold that the pool needs; `None` if a node has one of the pool's numbers
-    /// in a pool of its own, or is unreachable.
+    /// The length of the hold that the pool needs; `None` if a node is unreachable or has one of
+    /// the pool's numbers in a pool of its own.
     left: Option<Millis>,
     /// The times of the allocations whose lockouts still run, as reported by other nodes.
     allocated_at: BTreeSet<Millis>,
@@ -81,7 +81,7 @@ pub(crate) async fn earlier_elsewhere<P: Platform>(
     earlier
 }
 
-/// Makes a shard of this node execute `step`. Returns `None` if the shard has ended.
+/// Makes one of this node's shards execute `step`. Returns `None` if the shard has ended.
 async fn ask(peers: &Peers, shard: u16, step: Step) -> Option<StepResult> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Change(step, reply)).await {
@@ -170,8 +170,8 @@ async fn read<P: Platform>(platform: &P, answer: Answer, until: Moment) -> Optio
     serde_json::from_slice(&answer).ok()
 }
 
-/// Returns the numbers that are not in rotation on this node but are recorded by one of its shards,
-/// each with the allocation whose lockout ends last.
+/// Returns the numbers that are not in rotation on this node but are recorded by one of its shards.
+/// Each number comes with the allocation whose lockout ends last.
 async fn known_here(
     node: &Node,
     peers: &Peers,
@@ -207,9 +207,9 @@ struct Rule {
 }
 
 /// Holds these pools for as long as one of their listed numbers may be locked on another node. If
-/// this node's information about a number may be outdated, a hold is recorded even if it ends at
-/// once, because another node may have handed the number out. Returns the latest end of the holds,
-/// or `None` if no hold was recorded.
+/// this node's information about a number may be outdated, another node may have handed the number
+/// out. A hold is then recorded even if it ends at once. Returns the latest end of the holds, or
+/// `None` if no hold was recorded.
 async fn hold_pools<P: Platform>(
     platform: &P,
     node: &Node,
@@ -225,8 +225,8 @@ async fn hold_pools<P: Platform>(
     // If the shard has ended, the change that follows detects it.
     let now = now(peers, first).await?;
     // After a number was locked here, another node may have taken over its bucket and extended the
-    // lockout, or an operator may have ended the lockout there. So the other nodes are asked about
-    // each locked number.
+    // lockout. An operator may also have ended the lockout there. So the other nodes are asked
+    // about each locked number.
     let locked = known.values().filter(|slot| !slot.is_free(now));
     let locked: Vec<_> = locked.filter_map(|slot| NumberRange::new(slot.number, 1)).collect();
     let rest = |(pool, ranges): &(PoolId, Vec<NumberRange>)| {
@@ -279,8 +279,8 @@ async fn hold_pools<P: Platform>(
     held_until
 }
 
-/// Makes the shard record new, later ends for these lockouts. If a number moves between shards of
-/// this node, its lockout moves with it.
+/// Makes the shard record new, later ends for these lockouts. If a number moves between this node's
+/// shards, its lockout moves with it.
 async fn lengthen(peers: &Peers, shard: u16, locked: impl Iterator<Item = (PromoNumber, Millis)>) {
     let retired = |(number, locked_until)| Retired {
         slot: Slot { locked_until, ..Slot::new(number) },
@@ -384,7 +384,7 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
     withhold_overflow(platform, node, peers, node.others()).await;
 }
 
-/// Makes all shards of this node apply the node's bucket holds.
+/// Makes all of this node's shards apply the node's bucket holds.
 async fn hold_on_all_shards(node: &Node, peers: &Peers) {
     let holds = node.bucket_holds();
     for shard in node.shards() {
@@ -447,11 +447,11 @@ pub(crate) async fn confirm<P: Platform>(
     elsewhere
 }
 
-/// Holds the pools of these buckets for as long as their numbers may be locked on a node that
-/// served the buckets with data from before they moved. That node has stopped, and may be one of
-/// the nodes that do not answer now. Silent nodes therefore count as having handed the numbers out.
-/// If that node has an older cluster file (`is_of_older`), this node's file may not contain it, so
-/// it is not asked. Each pool is then held for its own lifetime.
+/// Holds the pools of these buckets after another node has served them with data from before they
+/// moved. The holds last for as long as the pools' numbers may be locked on that node. That node
+/// has stopped, and may be one of the nodes that do not answer now. Silent nodes therefore count as
+/// having handed the numbers out. If that node has an older cluster file (`is_of_older`), this
+/// node's file may not contain it, so it is not asked. Each pool is then held for its own lifetime.
 pub(crate) async fn hold_stale<P: Platform>(
     platform: &P,
     node: &Node,
@@ -509,7 +509,7 @@ pub(crate) async fn hold<P: Platform>(
             pools = pools.len(),
             seconds = left.0.div_ceil(1_000),
             "some numbers that these ring pools received may be locked on another node, or another \
-             node does not answer: the pools hand out only overflow numbers until all such \
+             node does not answer. The pools hand out only overflow numbers until all such \
              lockouts have ended"
         );
     }

@@ -75,7 +75,7 @@ bugs! {
     SnapshotMissesGroup "snapshot-misses-group";
     /// A snapshot becomes valid before the last group that it covers is stored.
     SnapshotTooEarly "snapshot-too-early";
-    /// A snapshot leaves out the numbers that a change of pools moved while the snapshot was taken.
+    /// A snapshot omits the numbers that a pool change moved while the snapshot was taken.
     SnapshotMissesMoved "snapshot-misses-moved";
     /// Old history is dropped without first copying the records that are still the newest for their
     /// numbers.
@@ -88,13 +88,13 @@ bugs! {
     FoundNamesUnflushed "found-names-unflushed";
     /// Shard time follows the wall clock while the process runs.
     WallClock "wall-clock";
-    /// At startup, the downtime of the process is computed from the wall clock, even if the machine
-    /// was not rebooted.
+    /// At startup, the process's downtime is computed from the wall clock, even if the machine was
+    /// not rebooted.
     WallAtStart "wall-at-start";
     /// Look-ups compare wall-clock times with shard times.
     ShardTimeInLookups "shard-time-in-lookups";
-    /// Look-ups order the answers of all shards by the shards' clocks, and ignore which allocation
-    /// the owner recorded as the newest.
+    /// Look-ups order all shards' answers by the shards' clocks, and ignore which allocation the
+    /// owner recorded as the newest.
     OwnerNotBelieved "owner-not-believed";
     /// A look-up ignores that a number was in doubt once the number has been handed out again.
     DoubtForgotten "doubt-forgotten";
@@ -105,7 +105,7 @@ bugs! {
     LostUnknown "lost-unknown";
     /// Look-ups ignore that an allocation from before a gap may have been undone in the gap.
     UndoneInGap "undone-in-gap";
-    /// If the owner of a number answers, look-ups ignore that other shards do not.
+    /// If a number's owner answers, look-ups ignore that other shards do not.
     UnreachableIgnored "unreachable-ignored";
     /// Look-ups do not ask the previous owner for the record of an allocation whose pool has moved.
     RecordsStayBehind "records-stay-behind";
@@ -220,7 +220,7 @@ bugs! {
     OtherVisitorIgnored "other-visitor-ignored";
     /// A node reports numbers as free although their pools are in transit to another node.
     TransitUnreported "transit-unreported";
-    /// A shard that has lost part of its history does not pass on another shard's report of a later
+    /// A shard that has lost part of its history does not forward another shard's report of a later
     /// allocation.
     LostWithGaps "lost-with-gaps";
     /// Gaps and the periods of overflow numbers keep their times when the wall clock is corrected.
@@ -231,7 +231,7 @@ bugs! {
     /// If the answer to a request to take buckets back is lost, the buckets stay in transit
     /// although they were taken back.
     AbortNotCompleted "abort-not-completed";
-    /// Changed lists of pools are recorded before the holds of the changed pools are durable.
+    /// Changed lists of pools are recorded before the changed pools' holds are durable.
     ListsBeforeHolds "lists-before-holds";
     /// A look-up asks a shard again for a record that the shard has already returned.
     RecordAskedAgain "record-asked-again";
@@ -267,7 +267,7 @@ bugs! {
     MoveNotResumed "move-not-resumed";
     /// If numbers move from a held pool to another pool, that pool is not held.
     HoldsStayBehind "holds-stay-behind";
-    /// Pools that receive numbers from pools of other nodes are not held.
+    /// Pools that receive numbers from other nodes' pools are not held.
     ArrivalsNotHeld "arrivals-not-held";
     /// Startup does not detect that the list of pools changed while the node was down.
     ListsForgotten "lists-forgotten";
@@ -277,8 +277,8 @@ bugs! {
     EnterBeforeLeave "enter-before-leave";
     /// At startup, the cluster file is used even if buckets have moved since it was written.
     OwnersForgotten "owners-forgotten";
-    /// If several shards of a starting node have states of the same number, the shards do not
-    /// exchange these states.
+    /// If several of a starting node's shards have states of the same number, they do not exchange
+    /// these states.
     NoAgreement "no-agreement";
     /// The end of a lockout that another node sends is not converted to this node's shard time.
     ForeignClock "foreign-clock";
@@ -298,7 +298,7 @@ bugs! {
     PlaceAlone "place-alone";
     /// Messages have ids, so a log may mistake a new message for one that it already has.
     MessageId "message-id";
-    /// The wall clock determines how much time has passed since another machine served the shard.
+    /// The time since another machine served the shard is computed from the wall clock.
     WallAtTakeOver "wall-at-take-over";
     /// A group is sent to the log before the previous one is stored.
     Pipelined "pipelined";
@@ -326,17 +326,17 @@ bugs! {
     ConflictIgnored "conflict-ignored";
     /// A node that does not answer is assumed to have corrected its list of pools.
     ConflictForgotten "conflict-forgotten";
-    /// If a shard's journal is in doubt, buckets that a new map gives to another shard of the node
-    /// are not held.
+    /// If a shard's journal is in doubt, buckets that a new map gives to another of the node's
+    /// shards are not held.
     FormerShardBelieved "former-shard-believed";
     /// The other nodes are not asked about the numbers of a shard that starts.
     StartUnconfirmed "start-unconfirmed";
-    /// If the leader of a log refuses a message because its place is taken, but has no message for
-    /// that place, the other servers are never asked for that message.
+    /// If a log's leader refuses a message because its place is taken, but has no message for that
+    /// place, the other servers are never asked for that message.
     HiddenIgnored "hidden-ignored";
-    /// Look-ups assume that the clocks of all nodes agree.
+    /// Look-ups assume that all nodes' clocks agree.
     ClocksTrusted "clocks-trusted";
-    /// A running node goes on serving buckets that belong to other nodes according to a newer
+    /// A running node continues to serve buckets that belong to other nodes according to a newer
     /// version of the map.
     NewerMapIgnored "newer-map-ignored";
     /// A running node does not ask the other nodes which version of the map they use.
@@ -347,13 +347,14 @@ bugs! {
     OwnShardsBelieved "own-shards-believed";
     /// A node does not record that a new version of the map drops shards with their history.
     DroppedForgotten "dropped-forgotten";
-    /// A node still names visitors after it has learned of a newer version of the cluster file.
+    /// A node still names visitors after another node has reported a newer version of the cluster
+    /// file.
     OlderFileNames "older-file-names";
     /// After newly arrived numbers have been held, a node does not ask whether other nodes still
     /// list them.
     ArrivalsUnconfirmed "arrivals-unconfirmed";
-    /// Numbers that leave a bucket whose lockouts are unknown are not held in their next pools after
-    /// a restart.
+    /// Numbers that leave a bucket whose lockouts are unknown are not held in their next pools
+    /// after a restart.
     HeldBucketsForgotten "held-buckets-forgotten";
     /// A node that lost allocations ignores the lifetimes of a list that only other nodes serve.
     OtherListIgnored "other-list-ignored";

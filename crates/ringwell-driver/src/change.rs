@@ -1,11 +1,12 @@
-//! Changes from one state of the directory to the next while the shards serve.
+//! Switches from one directory state to the next while the shards serve.
 //!
-//! Applies one change at a time, in steps that involve all shards of the node. Numbers leave their
-//! pools on every shard before they enter other pools on any shard. The numbers keep their lockouts
-//! throughout. Rows are looked up in the new state only after every pool is in place. If a row was
-//! looked up in the previous state and its pool has left the shard since, the row is refused as
-//! moved and overflows. Separate threads compute, compare and drop the states; the shards only put
-//! their numbers in place. Source: docs/spec/allocation.md, "Changes while the shard serves".
+//! Applies one change at a time, in steps that involve all of the node's shards. Numbers leave
+//! their pools on every shard before they enter other pools on any shard. The numbers keep their
+//! lockouts throughout. Rows are looked up in the new state only after every pool is in place. If a
+//! row was looked up in the previous state and its pool has left the shard since, the row is
+//! refused as moved and overflows. Separate threads compute, compare and drop the states; the
+//! shards only put their numbers in place. Source: docs/spec/allocation.md, "Changes while the
+//! shard serves".
 
 mod ask;
 mod error;
@@ -37,11 +38,11 @@ use crate::store::{OverflowPeriods, read_lifetimes, write_lifetimes};
 struct Prepared {
     before: Arc<Directory>,
     next: Arc<Directory>,
-    /// The changes to the pools of each shard of this node.
+    /// The changes to the pools of this node's shards, by shard.
     changes: BTreeMap<u16, Changes>,
     /// Numbers that this change turns into overflow numbers.
     overflow: Vec<(PromoNumber, PoolId)>,
-    /// Numbers that cease to be overflow numbers.
+    /// Numbers that stop being overflow numbers.
     no_overflow: Vec<(PromoNumber, PoolId)>,
     /// Only in a cluster: the numbers that move between this node's pools and other nodes' pools.
     arrivals: Option<Arrivals>,
@@ -59,11 +60,11 @@ struct ChangedLifetimes {
     shortened: Millis,
 }
 
-/// Moves all shards of this node from the current state of the directory to the state that `make`
-/// derives from it, and returns the new state.
+/// Moves all of this node's shards from the current directory state to the one that `make` derives
+/// from it, and returns the new state.
 ///
 /// # Errors
-/// Returns [`ChangeError`]. After `Shard`, `Stopping` or `Clash`, a part of the change may be in
+/// Returns [`ChangeError`]. After `Shard`, `Stopping` or `Clash`, part of the change may be in
 /// effect. All other errors are found before any shard has changed.
 pub async fn apply<P: Platform>(
     platform: &P,
@@ -108,8 +109,8 @@ fn prepare(
     Ok(Prepared { before, next, changes, overflow, no_overflow, arrivals, lifetimes })
 }
 
-/// Records the lifetimes before they change: if allocations are lost, the next startup must hold
-/// pools for as long as a lockout that began before the change may run.
+/// Records the lifetimes before they change. If allocations are lost, the next startup must hold
+/// pools for as long as a lockout from before the change may run.
 ///
 /// # Errors
 /// Returns [`ChangeError::Lifetimes`] if a lifetime becomes shorter and the lifetimes cannot be
@@ -128,7 +129,7 @@ async fn keep_lifetimes<P: Platform>(
         Some(first) if is_shorter => arrivals::now(peers, first).await,
         _ => Some(Millis::ZERO),
     };
-    // If there is no answer, the shard has ended. The steps of the change will report that.
+    // If there is no answer, the shard has ended. The change's steps will report that.
     let Some(now) = now else { return Ok(()) };
     let known = node.lifetimes().followed_by(before.max(after), now);
     let lifetimes = known.shortened(shortened, now).followed_by(after, now);
@@ -237,7 +238,7 @@ async fn take_steps<P: Platform>(
     Ok(())
 }
 
-/// Records the numbers that become or cease to be overflow numbers, for the next startup and for
+/// Records the numbers that become or stop being overflow numbers, for the next startup and for
 /// later look-ups.
 async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepared) {
     let numbers = |all: &[(PromoNumber, PoolId)]| -> Vec<PromoNumber> {
@@ -247,7 +248,7 @@ async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepar
     if begun.is_empty() && ended.is_empty() {
         return;
     }
-    // Must be durable before another node can hand out a number that ceases to be an overflow
+    // Must be durable before another node can hand out a number that stops being an overflow
     // number.
     write_overflow(platform, node, Arc::clone(&prepared.next)).await;
     let now = node.dated(platform);
@@ -269,7 +270,7 @@ async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepar
     }
 }
 
-/// Returns the buckets of the pools that move to `shard` from other shards of this node.
+/// Returns the buckets of the pools that move to `shard` from this node's other shards.
 fn moved(changes: &BTreeMap<u16, Changes>, shard: u16) -> Vec<u16> {
     let removed = changes.values().flat_map(|changes| &changes.removed);
     let removed: BTreeSet<PoolId> = removed.map(|(_, id)| *id).collect();
@@ -278,7 +279,7 @@ fn moved(changes: &BTreeMap<u16, Changes>, shard: u16) -> Vec<u16> {
     buckets.collect::<BTreeSet<u16>>().into_iter().collect()
 }
 
-/// The holds of all shards.
+/// All shards' holds.
 #[derive(Default)]
 pub(crate) struct CollectedHolds {
     /// The latest end of the holds that apply to a whole shard because its entire history may be
@@ -327,7 +328,7 @@ pub(crate) fn until(held: &CollectedHolds, pool: &PoolSpec) -> Option<Millis> {
     pool.numbers.iter().filter_map(of_range).max().max(held.all)
 }
 
-/// Asks each of `shards` for the states of those `numbers` that are not in its rotation.
+/// Asks each shard in `shards` for its states of the `numbers` that are not in its rotation.
 pub(crate) async fn ask_known(
     peers: &Peers,
     shards: impl Iterator<Item = &u16>,

@@ -2,7 +2,7 @@
 //!
 //! Shard time is the time since boot plus an offset that is determined at startup. The time since
 //! boot includes any time during which the machine was suspended. While the process runs, shard
-//! time does not follow steps of the wall clock. It approaches the wall clock by at most half a
+//! time does not follow wall-clock steps. It approaches the wall clock by at most half a
 //! millisecond per second. This module reads no clock; readings are passed to it. Source:
 //! docs/spec/allocation.md, "Time".
 

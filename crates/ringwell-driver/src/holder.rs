@@ -1,4 +1,4 @@
-//! Finds a number's holder from the answers of all shards.
+//! Finds a number's holder from all shards' answers.
 //!
 //! A number may have moved between shards, and its history stays where it was written. So every
 //! shard is asked; [`crate::lookup`] implements a shard's part of the look-up. The result is the
@@ -17,7 +17,7 @@ use crate::message::Message;
 use crate::node::{JournalState, Node};
 use crate::queue::Peers;
 
-/// The reason why a shard of this process did not answer.
+/// The reason why one of this process's shards did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     /// The shard's queue is full.
@@ -31,7 +31,7 @@ pub enum AskError {
 /// The reason why a holder cannot be named.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HolderError {
-    /// A shard of this process did not answer.
+    /// One of this process's shards did not answer.
     #[error(transparent)]
     Ask(#[from] AskError),
     /// A shard did not answer. Its answer is required, because the shard belongs to this process or
@@ -68,13 +68,13 @@ pub async fn ask(
     Ok(answers)
 }
 
-/// The combined answer of the shards.
+/// The shards' combined answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Joined {
     /// The holder. If there is one, [`Missing::TooLong`] means that the record of its allocation
     /// could not be read in time.
     pub past: Past,
-    /// Shards of other nodes that could not be reached. They may have other allocations of the
+    /// Other nodes' shards that could not be reached. They may have other allocations of the
     /// number.
     pub unreachable: Vec<u16>,
 }
@@ -100,8 +100,7 @@ pub async fn holder(
     number: PromoNumber,
     at: Millis,
 ) -> Result<Joined, HolderError> {
-    // If another process has taken a shard over, this process's state of the shard has been out of
-    // date since then.
+    // If another process has taken a shard over, this process's state of that shard is outdated.
     if let Some((shard, _)) = node.journals().find(|(_, state)| *state == JournalState::Taken) {
         let reason = format!("another process serves shard {shard}: query that process");
         return Err(HolderError::Unanswered(reason));
@@ -109,7 +108,7 @@ pub async fn holder(
     // The newer file may contain nodes that this node cannot ask.
     if let Some((own, newest)) = node.outdated().filter(|_| !planted(Bug::OlderFileNames)) {
         let reason = format!(
-            "the cluster file of this node has version {own}, but another node uses version \
+            "this node's cluster file has version {own}, but another node uses version \
              {newest}: query that node, or restart this node with the newer file"
         );
         return Err(HolderError::Unanswered(reason));
@@ -135,7 +134,7 @@ struct Made {
     found: Option<PastAllocation>,
     /// Whether a shard could not read its records in time.
     took_long: bool,
-    /// Shards of other nodes that could not be reached.
+    /// Other nodes' shards that could not be reached.
     unreachable: Vec<u16>,
 }
 
@@ -155,7 +154,7 @@ impl LookUp<'_> {
         Ok(Joined { past, ..joined })
     }
 
-    /// Combines the answers of the shards.
+    /// Combines the shards' answers.
     async fn join(
         &self,
         at: Millis,
@@ -250,9 +249,8 @@ impl LookUp<'_> {
     }
 
     /// Corrects `past` with the exact times of the `later` allocations. Only the shards that made
-    /// these allocations have recorded the times. If the record of such an allocation cannot be
-    /// found, no holder is named, because that allocation's visitor may have had the number at
-    /// `at`.
+    /// these allocations have recorded the times. If such an allocation's record cannot be found,
+    /// no holder is named, because that allocation's visitor may have had the number at `at`.
     async fn before(
         &self,
         mut past: Past,
@@ -282,8 +280,7 @@ impl LookUp<'_> {
         Ok(past)
     }
 
-    /// Returns the record of the allocation that was made at `made_at` according to the clock of
-    /// the node that made it.
+    /// Returns the record of the allocation that was made at `made_at` by its node's clock.
     async fn record(&self, made_at: Millis) -> Result<Made, HolderError> {
         let (there, unreachable) = self.ask_all(Moment::Shard(made_at)).await?;
         let took_long = there.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
@@ -293,7 +290,7 @@ impl LookUp<'_> {
         Ok(Made { found, took_long, unreachable })
     }
 
-    /// Returns the answer of each shard, and the shards of other nodes that could not be reached.
+    /// Returns each shard's answer, and the other nodes' shards that could not be reached.
     async fn ask_all(&self, at: Moment) -> Result<(Vec<(u16, Past)>, Vec<u16>), HolderError> {
         let (mut answers, mut unreachable) = (Vec::new(), Vec::new());
         for (shard, answer) in ask(self.peers, (self.number, at), false).await? {
@@ -316,8 +313,8 @@ fn not_kept() -> Past {
 
 /// Removes the holder if the lockout was over at `at` and the number was an overflow number at any
 /// time between the allocation and `at`. Many visitors see an overflow number, so the holder need
-/// not be the caller. If there is no holder, the answer likewise does not state that no visitor saw
-/// the number.
+/// not be the caller. An answer without a holder is also replaced, because visitors saw the number
+/// while it was an overflow number.
 fn not_before_overflow(past: Past, at: Millis, overflow_until: Option<Millis>) -> Past {
     let is_before = |held: &PastAllocation| {
         let is_later = overflow_until.is_some_and(|until| held.allocated_wall < until);

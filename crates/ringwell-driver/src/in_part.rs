@@ -1,9 +1,8 @@
-//! Changes to the list of pools that are applied without the overflow numbers that a visitor may
-//! still hold.
+//! Applies changes to the list of pools without the overflow numbers that a visitor may still hold.
 //!
-//! A list of pools from a database must not be refused as a whole because of one overflow number.
+//! A list of pools from a database must not be rejected completely because of one overflow number.
 //! The database may have been restored from a copy that is older than the number's last
-//! allocations. Until no visitor can hold the number any more, its pools have no overflow number.
+//! allocations. As long as a visitor may hold the number, its pools have no overflow number.
 //! Source: docs/spec/allocation.md, "Changes while the shard serves".
 
 use std::collections::BTreeSet;
@@ -22,9 +21,9 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::withheld::{Withheld, ends, latest, report, take_out};
 
-/// Like [`change::apply`](crate::change::apply), but if a visitor may hold an overflow number,
-/// [`go_on`] adds it to its pools once the visitor's lockout has ended. `make` receives a state in
-/// which all pools have their overflow numbers.
+/// Like [`change::apply`](crate::change::apply), but omits an overflow number that a visitor may
+/// hold. [`go_on`] adds the number to its pools once the visitor's lockout has ended. `make`
+/// receives a state in which all pools have their overflow numbers.
 ///
 /// # Errors
 /// [`ChangeError`]
@@ -46,7 +45,7 @@ pub async fn apply<P: Platform>(
     Ok(())
 }
 
-/// Gives pools the overflow numbers that no visitor can hold any more.
+/// Adds overflow numbers to their pools once no visitor can hold them.
 ///
 /// # Errors
 /// [`ChangeError`]
@@ -150,7 +149,7 @@ async fn locked(
     let known = ask_known(peers, shards.iter(), &ranges, false).await?;
     let is_new = |number: &PromoNumber| before.pool_by_number(*number).is_none();
     let (held, now) = if waiting.is_empty() && new.iter().all(is_new) {
-        // The usual case, in which neither is needed.
+        // In the usual case, neither value is needed.
         (CollectedHolds::default(), Millis::ZERO)
     } else {
         (held(peers, &shards, before).await?, now(node, peers).await?)

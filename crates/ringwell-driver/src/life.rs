@@ -17,8 +17,8 @@ use crate::shard::Shard;
 use crate::store::{self, FileError, Files, ServedMap, Store};
 
 /// Assigns the buckets of `directory` to their owners. Returns the directory and the owners. If the
-/// cluster file has not changed, the owners that are recorded in the data directory override those
-/// in the file, because buckets may have moved since the file was written.
+/// cluster file has not changed, the owners recorded in the data directory override those in the
+/// file. Buckets may have moved since the file was written.
 ///
 /// # Errors
 /// Returns [`FileError`] if the recorded owners cannot be read.

@@ -1,10 +1,10 @@
 //! The longest lifetime that a number can have. Like a lockout, it is measured in shard time. It
 //! covers past lists of pools, because a lockout may outlast the list under which it began.
 //!
-//! One list may shorten a pool's lifetime or remove a number from a pool, and the next list may put
-//! the number into another pool. A hold for unknown allocations must last as long as the lifetime
-//! in the list under which they were made, even across restarts. Invariant: [`Lifetimes::longest`]
-//! is at least as long as the remaining time of any lockout that began under a list of this node.
+//! One list may shorten a pool's lifetime or remove a number from a pool. The next list may put the
+//! number into another pool. A hold for unknown allocations must last as long as the lifetime in
+//! the list under which they were made, even across restarts. Invariant: [`Lifetimes::longest`] is
+//! at least as long as the remaining time of any lockout that began under one of this node's lists.
 
 use ringwell_core::Millis;
 use ringwell_directory::{BUCKETS, BucketHolds, Directory, RingPool};
@@ -90,8 +90,8 @@ pub fn longest(directory: &Directory) -> Millis {
     pools.map(|pool| lockout(pool.lifetime())).max().unwrap_or_default()
 }
 
-/// Returns the longest lifetime of those pools in `before` that are missing from `next`, or have a
-/// shorter lifetime or different numbers there, in shard time; 0 if there are none.
+/// Returns, in shard time, the longest lifetime of the pools in `before` that are missing from
+/// `next` or have a shorter lifetime or different numbers there. Returns 0 if there are none.
 #[must_use]
 pub fn longest_shortened(before: &Directory, next: &Directory) -> Millis {
     let is_changed = |bucket: &u16| {
@@ -136,7 +136,7 @@ mod tests {
         let first = Lifetimes::default().followed_by(Millis(40_000), now);
         assert_eq!(first.longest(now), Millis(40_000));
         let shorter = first.followed_by(Millis(5_000), now);
-        // A further change of the list does not affect how long the longer lifetime counts.
+        // A further list change does not affect how long the longer lifetime counts.
         let again = shorter.followed_by(Millis(5_000), now + Millis(20_000));
         for lifetimes in [shorter, again] {
             assert_eq!(lifetimes.longest(now + Millis(49_999)), Millis(40_000));

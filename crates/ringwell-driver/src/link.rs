@@ -1,9 +1,9 @@
-//! Links to the shards of other nodes: the sending side on this thread.
+//! Links to other nodes' shards: the sending side on this thread.
 //!
-//! Each thread of this node has one link to each shard of the other nodes. The entries of a link's
-//! queue are sent as requests over HTTP/1.1 on keep-alive connections. Pacing decides when they are
-//! sent, and which of them are answered with overflow at once. A slow or broken link affects only
-//! the rows that are sent over it. Source: docs/spec/link.md, docs/spec/pacing.md.
+//! Each thread of this node has one link to each of the other nodes' shards. The entries of a
+//! link's queue are sent as requests over HTTP/1.1 on keep-alive connections. Pacing decides when
+//! they are sent, and which of them are answered with overflow at once. A slow or broken link
+//! affects only the rows that are sent over it. Source: docs/spec/link.md, docs/spec/pacing.md.
 
 pub(crate) mod limits;
 mod rows;
@@ -29,7 +29,7 @@ use crate::node::Node;
 use crate::queue::{Peers, QUEUE_MESSAGES_MAX};
 use crate::stats::{Counter, LinkStats};
 
-/// The link of this thread to one shard of another node.
+/// This thread's link to one of another node's shards.
 #[derive(Debug)]
 pub struct Link<P: Platform> {
     platform: P,

@@ -1,4 +1,4 @@
-//! Digests of each bucket's list of pools, to detect changes to that list, and the time within
+//! Digests of each bucket's list of pools, which reveal changes to that list, and the time within
 //! which a list spreads.
 
 use std::collections::BTreeMap;

@@ -14,8 +14,8 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{ReadError, Reader};
 
-/// The time after which a look-up returns a partial result. A long look-up is possible: a number
-/// that is handed out every second has a record for each second of the day.
+/// The time after which a look-up returns a partial result. Look-ups can be long: a number that is
+/// handed out every second has a record for each second of the day.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
 /// If one step of a look-up takes this long, the machine or its disk must have stalled. This says
@@ -57,8 +57,8 @@ pub async fn look_up<P: Platform>(
         let engine = shard.engine.borrow();
         (engine.shard().find(number).is_some(), engine.is_doubted(number))
     };
-    // The number may be handed out during the walk. The doubt about its earlier allocation, which
-    // the walk has found, then ends.
+    // The number may be handed out during the walk. This ends the doubt about the earlier
+    // allocation, which the walk has found.
     let (was_in_rotation, was_doubted) = doubts();
     let mut past = walk(&shard, &reader, (number, at), wants_keep_alives, clocks).await?;
     let (is_in_rotation, is_doubted) = doubts();
@@ -77,8 +77,9 @@ pub async fn look_up<P: Platform>(
     past.is_doubted = is_doubted || !is_in_rotation;
     // This shard may have received the number but have no record of it, because its data was lost
     // or was restored from an earlier copy. So the gaps in its history matter if it owns the number
-    // or if other nodes report that it does. Another shard's lockout proves nothing then: it may
-    // have been ended here. If the number is currently in no pool, any shard may have had it.
+    // or if other nodes report that it does. A lockout on another shard then proves nothing,
+    // because this shard may have ended it. If the number is currently in no pool, any shard may
+    // have had it.
     let directory = shard.directory();
     let pool = directory.pool_by_number(number);
     let owner = pool.and_then(|pool| directory.lookup(pool)).map(Entry::shard);

@@ -66,9 +66,9 @@ impl Rounds {
     }
 
     /// Adds a tick (a record of the current time) to the journal if one is due. The recorded time
-    /// matters only after the next boot of the machine. Ticks become rarer and rarer, so that an
-    /// idle server writes almost nothing. A tick also records that the wall clock was set, for
-    /// look-ups after the next boot. Returns whether there is anything to store.
+    /// matters only after the machine's next boot. Ticks become rarer and rarer, so that an idle
+    /// server writes almost nothing. A tick also records that the wall clock was set, for look-ups
+    /// after the next boot. Returns whether there is anything to store.
     pub fn tick(&mut self, engine: &mut Engine, now: Millis, clocks: Clocks) -> bool {
         let tip = engine.tip();
         if engine.is_pending() || engine.refusal().is_some() {

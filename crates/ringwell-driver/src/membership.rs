@@ -10,7 +10,7 @@ pub struct Membership {
     place: usize,
 }
 
-/// A shard of another node.
+/// Another node's shard.
 #[derive(Clone, Debug)]
 pub struct Neighbour {
     /// The shard.
@@ -42,7 +42,7 @@ impl Membership {
         &self.cluster
     }
 
-    /// Returns the shards of the other nodes.
+    /// Returns the other nodes' shards.
     pub fn others(&self) -> impl Iterator<Item = Neighbour> {
         let others = (0..).zip(self.cluster.nodes()).filter(|(place, _)| *place != self.place);
         others.flat_map(|(_, node)| {

@@ -1,4 +1,4 @@
-//! The messages between the shards of a process, as values.
+//! The messages between a process's shards, as values.
 //!
 //! This module only defines the messages; other modules send and process them. A message may be
 //! refused if the queue is full, but an accepted message is never lost.
@@ -27,7 +27,7 @@ pub struct PeerRow {
     pub pool: u32,
     /// The pool's id.
     pub id: PoolId,
-    /// The index of the row in the batch.
+    /// The row's index in the batch.
     pub row: u16,
     /// Two parts of the parameters, as spans of the text in [`PeerRows::text`].
     pub params: [Span; 2],
@@ -52,7 +52,7 @@ pub struct PeerRows {
     pub reply: oneshot::Sender<PeerAnswer>,
 }
 
-/// The outcomes of [`PeerRows`], in the order of the rows.
+/// The outcomes of [`PeerRows`], in row order.
 #[derive(Debug)]
 pub struct PeerAnswer {
     /// The time at which the owner accepted the rows.
@@ -112,7 +112,7 @@ pub enum Message {
         /// The result.
         reply: oneshot::Sender<Result<Past, String>>,
     },
-    /// Executes a step of the change from one state of the directory to the next.
+    /// Executes a step of the change from one directory state to the next.
     Change(Step, oneshot::Sender<StepResult>),
     /// Asks the shard to adopt the previous owner's state of the numbers in some buckets.
     Adopt {
@@ -123,7 +123,7 @@ pub enum Message {
     },
     /// Asks another shard's node for the owners of all buckets.
     LearnOwners {
-        /// A shard of the other node.
+        /// One of the other node's shards.
         of: u16,
         /// Receives a value when the answer has been applied, or when there is no answer.
         reply: oneshot::Sender<()>,
@@ -132,9 +132,9 @@ pub enum Message {
     Post {
         /// The shard.
         to: u16,
-        /// The path of the request.
+        /// The request's path.
         path: Path,
-        /// The body of the request.
+        /// The request's body.
         body: Bytes,
         /// The answer.
         reply: oneshot::Sender<Result<Bytes, String>>,
@@ -147,7 +147,7 @@ pub enum Message {
     Ping(oneshot::Sender<Millis>),
 }
 
-/// A step in which a shard moves from one state of the directory to the next.
+/// A step in which a shard moves from one directory state to the next.
 #[derive(Debug)]
 pub enum Step {
     /// Removes pools, and removes numbers from other pools.
@@ -164,8 +164,8 @@ pub enum Step {
         /// Whether to include numbers whose lockout is over.
         includes_free: bool,
     },
-    /// Asks for the complete state of repeatable batches, of these numbers, and of the numbers that
-    /// were in pools of these buckets.
+    /// Asks for the complete state of repeatable batches, these numbers, and the numbers that were
+    /// in these buckets' pools.
     ReportAll {
         /// The numbers.
         numbers: Vec<NumberRange>,
@@ -193,7 +193,7 @@ pub enum Step {
         /// The pools.
         put: Vec<(u32, PoolSpec)>,
     },
-    /// From now on, looks rows up in this state of the directory.
+    /// From now on, looks rows up in this directory state.
     Use(Arc<Directory>),
 }
 
@@ -223,7 +223,7 @@ pub enum StepResult {
 /// The state of numbers at one point in time.
 #[derive(Debug)]
 pub struct Known {
-    /// The newest allocation of each number, in ascending order of the numbers.
+    /// The newest allocation of each number, in ascending order of number.
     pub numbers: Vec<Retired>,
     /// The remembered answers to rows of repeatable batches.
     pub answers: Vec<AnswerEntry>,

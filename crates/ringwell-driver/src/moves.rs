@@ -5,8 +5,8 @@
 //! the next owner. Once that state is durable there, the giver hands the buckets over. Between the
 //! release and this handover, rows of these buckets overflow. An interrupted move continues where
 //! it was interrupted, even after a restart. Invariant: a node serves a bucket only while the
-//! newest map on its disk assigns the bucket to it, and only if it has the lockouts of all previous
-//! owners. Source: docs/spec/cluster.md, "Moving buckets".
+//! newest map on its disk assigns the bucket to it, and only if it has all previous owners'
+//! lockouts. Source: docs/spec/cluster.md, "Moving buckets".
 
 mod error;
 mod former;

@@ -1,5 +1,5 @@
-//! The state that all shards of a process share: the configuration, the directory, and the state of
-//! the node.
+//! The state that all shards of a process share: the configuration, the directory, and the node's
+//! state.
 
 mod moved;
 mod shard_state;
@@ -31,7 +31,7 @@ use crate::withheld::{self, Withheld};
 use self::shard_state::ShardState;
 pub use self::shard_state::{HistoryState, JournalState, Trouble};
 
-/// The phase of the node's life.
+/// The node's current phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Not ready for requests yet.
@@ -53,8 +53,8 @@ pub struct Begun {
     pub is_first: bool,
     /// The number of the next group of each shard's journal.
     pub journals: Vec<(u16, u64)>,
-    /// A wall-clock time up to which the journals of all shards are complete; 0 if no journal
-    /// contains a record.
+    /// A wall-clock time up to which all shards' journals are complete; 0 if no journal contains a
+    /// record.
     pub recorded_until: Dated,
     /// The periods for which answered allocations may be missing from the journals.
     pub gaps: Gaps,
@@ -64,10 +64,10 @@ pub struct Begun {
     pub withheld: Vec<(PromoNumber, Millis)>,
     /// Whether this node withholds overflow numbers that other nodes' visitors may hold.
     pub withholds_others: bool,
-    /// The overflow numbers that were not overflow numbers in the list served last, so other nodes'
+    /// The overflow numbers that were not overflow numbers in the list served last. Other nodes'
     /// visitors may hold them until the given times.
     pub doubted_overflow: Vec<(PromoNumber, Millis)>,
-    /// The clock readings that are recorded in the journals of all shards.
+    /// The clock readings that are recorded in all shards' journals.
     pub noted: Vec<Noted>,
     /// The digests of the lists of pools that are now served.
     pub lists: Lists,
@@ -76,7 +76,7 @@ pub struct Begun {
     pub served_lists: Option<Lists>,
     /// The owners of buckets when this data directory was last served; `None` if they are unknown.
     pub served_owners: Option<Owners>,
-    /// The longest lifetimes of the pools that are now served and of the pools that were served
+    /// The longest lifetimes of the pools that are served now, and of those that were served
     /// before.
     pub lifetimes: Lifetimes,
     /// Buckets that were served from this data directory although they already belonged to another
@@ -89,8 +89,8 @@ pub struct Begun {
     /// Until this time, a number that enters a pool may be locked by an allocation that is missing
     /// from this data directory.
     pub unknown_until: Millis,
-    /// The time before which this process knows no allocations, because nothing is stored; zero if
-    /// allocations are stored.
+    /// This process has no records of allocations before this time, because nothing is stored. Zero
+    /// if allocations are stored.
     pub forgotten_until: Millis,
 }
 
@@ -162,10 +162,10 @@ pub struct Node {
     /// Limits of a batch.
     pub wire_limits: Limits,
     drills: Drills,
-    /// The clock of all shards, once there is a shard.
+    /// The clock that all shards share, once there is a shard.
     clock: OnceLock<Clock>,
     phase: AtomicU8,
-    /// The shards of this process, in ascending order.
+    /// This process's shards, in ascending order.
     shards: Vec<ShardState>,
 }
 
@@ -218,8 +218,8 @@ impl Node {
         }
     }
 
-    /// Returns the newest state of the directory. Threads that answer rows have their own
-    /// references to the directory.
+    /// Returns the newest directory state. Threads that answer rows have their own references to
+    /// the directory.
     #[must_use]
     pub fn directory(&self) -> Arc<Directory> {
         Arc::clone(&read(&self.directory))
@@ -239,7 +239,7 @@ impl Node {
         self.directory_seen_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Replaces the state of the directory.
+    /// Replaces the directory state.
     pub fn use_directory(&self, next: Arc<Directory>) {
         *write(&self.directory) = next;
     }
@@ -275,7 +275,7 @@ impl Node {
         *write(&self.gaps) = gaps;
     }
 
-    /// Sets the clock of all shards, unless it is set.
+    /// Sets the clock that all shards share, unless it is already set.
     pub(crate) fn use_clock(&self, clock: &Clock) {
         self.clock.get_or_init(|| clock.clone());
     }
@@ -372,8 +372,8 @@ impl Node {
         *lists != before
     }
 
-    /// Returns, for each bucket that this node has agreed to take, the digest of the bucket's list
-    /// of pools at the time of the agreement.
+    /// Returns a digest for each bucket that this node has agreed to take. It is the digest of the
+    /// bucket's list of pools at the time of the agreement.
     #[must_use]
     pub fn prepared(&self) -> BTreeMap<u16, Option<u64>> {
         read(&self.prepared).clone()
@@ -414,7 +414,7 @@ impl Node {
         self.config.durability != Durability::Memory
     }
 
-    /// Returns the phase of the node's life.
+    /// Returns the node's current phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
@@ -424,7 +424,7 @@ impl Node {
         }
     }
 
-    /// Sets the phase of the node's life.
+    /// Sets the node's phase.
     pub fn enter(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
-//! Creates the engines of the shards from their files. Reads every shard's snapshot and journal,
-//! moves the lockouts of numbers that changed shards, determines the time, and opens the journals
-//! for writing.
+//! Creates the shards' engines from their files. Reads every shard's snapshot and journal, moves
+//! the lockouts of numbers that changed shards, determines the time, and opens the journals for
+//! writing.
 //!
 //! ```text
 //! read    each shard separately; changes no file that matters
@@ -65,7 +65,7 @@ use crate::withheld;
 /// no individual names, because data is lost only if the log loses it.
 const IN_LOG: &str = "log";
 
-/// The inputs of a startup, in addition to the files of the shards.
+/// The inputs of a startup, in addition to the shards' files.
 #[derive(Debug)]
 pub struct Start<'a, F> {
     /// The files.
@@ -74,7 +74,7 @@ pub struct Start<'a, F> {
     pub settings: &'a Settings,
     /// The pools, placed on the owners that were last in use with this data directory.
     pub directory: &'a Directory,
-    /// The clocks of the machine.
+    /// The machine's clocks.
     pub reading: Reading,
     /// The shards that already had files.
     pub on_disk: &'a [u16],
@@ -167,9 +167,9 @@ pub struct Opened<F: Files> {
     pub engine: Engine,
     /// Stores the groups that the engine seals.
     pub store: Inline<F>,
-    /// The corrections that startup made because of the clocks or because of damage. If lockouts
-    /// were lengthened, no number may be handed out before a snapshot is taken, because no record
-    /// shows the lengthening.
+    /// The corrections that startup made because of the clocks or damage. If lockouts were
+    /// lengthened, no number may be handed out before a snapshot is taken, because no record shows
+    /// the lengthening.
     pub doubts: Doubts,
     /// The state in which the end of the journal was found.
     pub verdict: Verdict,
@@ -257,7 +257,7 @@ pub fn begin<F: Files>(
     // under the previous list may still be locked.
     let (lifetimes, earlier) = follow_lists(&mut reads, start, served.as_ref(), now)?;
     let mut new = match member {
-        // A shard whose journal is in a log has no new buckets: its lockouts are in the log, and a
+        // A shard whose journal is in a log has no new buckets. Its lockouts are in the log, and a
         // process with a different placement does not start.
         Some((own, version)) if !start.has_log => {
             hold::new_buckets(directory.placement(), version, own, served.as_ref())?
@@ -309,8 +309,8 @@ fn dropped_buckets<F>(start: &Start<'_, F>, served: Option<&Owners>) -> Option<B
     dropped::buckets(served, start.directory.placement().shards(), own, start.on_disk)
 }
 
-/// Checks that this process may serve the data directory, warns of journals that do not belong
-/// there, and marks the directory if the process will not read it.
+/// Checks that this process may serve the data directory, and warns of journals that do not belong
+/// there. Marks the directory if the process will not read it.
 fn check<F: Files>(reads: &[Read<F>], start: &Start<'_, F>) -> Result<(), StartError> {
     let Start { files, settings, .. } = *start;
     if start.member.is_none() {

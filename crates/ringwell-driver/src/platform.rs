@@ -22,7 +22,7 @@ use crate::watch::Watch;
 
 /// The machine on which a shard runs. Cheap to clone, because it is a handle or an empty type.
 pub trait Platform: Clone + fmt::Debug + 'static {
-    /// The type of a connection to a shard of another process.
+    /// The type of a connection to another process's shard.
     type Net: Net;
 
     /// The number of calls to [`Self::turn`] that suffice to read an answer that has arrived.
@@ -125,7 +125,7 @@ impl<F: Future, S: Future> Future for By<F, S> {
     }
 }
 
-/// A request to a shard of another process.
+/// A request to another process's shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
     /// Allocates for rows.
@@ -212,7 +212,7 @@ pub struct Traced(pub [u8; 24]);
 /// Synchronized clocks differ only by milliseconds.
 pub const CLOCK_DIFFERENCE_MIN_MS: u64 = 100;
 
-/// The connection to one shard of another process.
+/// The connection to one of another process's shards.
 pub trait Net: fmt::Debug + 'static {
     /// Sends a request and returns the answer's body. If the result is [`Trouble::Lost`], or the
     /// future is dropped, it is unknown whether the request was served.

@@ -184,9 +184,9 @@ fn asked(engine: &Engine, now: Millis, (index, pool): PoolSlot) -> Option<PoolAs
 }
 
 /// Returns the numbers that no visitor has held since `since`; consecutive numbers form one range.
-/// Returns `None` if the shard's state may lack allocations that were made after `since`. That is
-/// so if the shard knows nothing of the time before `forgotten_until`. It is also so if the pool was
-/// held after `since`, because a pool is held whenever allocations may be missing.
+/// Returns `None` if the shard's state may lack allocations that were made after `since`.
+/// Allocations may be missing if they were made before `forgotten_until`, or if the pool was held
+/// after `since`. A pool is held whenever allocations may be missing.
 fn unused(
     engine: &Engine,
     (index, pool): PoolSlot,

@@ -13,8 +13,8 @@ use crate::platform::Path;
 /// The maximum number of messages that may wait for a shard.
 pub const QUEUE_MESSAGES_MAX: usize = 4096;
 
-/// The queues, indexed by shard: those of this process's shards, and those of this thread's links
-/// to the shards of other nodes. The entry of a shard without a queue is `None`.
+/// The queues, indexed by shard: the queues of this process's shards, and of this thread's links to
+/// other nodes' shards. The entry of a shard without a queue is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Peers {
     queues: Vec<Option<mpsc::Sender<Message>>>,

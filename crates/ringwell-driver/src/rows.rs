@@ -22,7 +22,7 @@ pub const LATE_MAX: Duration = Duration::from_millis(5);
 /// The maximum length of an idempotency key.
 pub const RETRY_KEY_BYTES_MAX: usize = 256;
 
-/// Keeps the digests of single allocations distinct from those of batches.
+/// Distinguishes the digests of single allocations from batch digests.
 const SINGLE: &str = "ringwell 2026-11-22 idempotency key of a single allocation";
 
 /// The plan for a row.

@@ -114,8 +114,8 @@ pub async fn serve<P: Platform>(
     }
 }
 
-/// Whether other nodes may know that this shard's journal lacks allocations. A node of a cluster
-/// asks them before it serves.
+/// Whether other nodes may have records that show that this shard's journal lacks allocations. A
+/// node of a cluster asks them before it serves.
 fn is_unconfirmed<P: Platform>(shard: &Shard<P>) -> bool {
     let is_member = shard.node.membership.is_some();
     is_member && shard.node.phase() == Phase::Starting && !planted(Bug::StartingAnswers)
@@ -159,8 +159,8 @@ fn stats<P: Platform>(
     }
 }
 
-/// Returns `time` in whole seconds, rounded up and at least 1, so that a hold or failure that has
-/// not ended is never reported as 0.
+/// Returns `time` in whole seconds, rounded up and at least 1. A hold or failure that has not ended
+/// is therefore never reported as 0.
 fn seconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis().div_ceil(1000)).unwrap_or(u64::MAX).max(1)
 }

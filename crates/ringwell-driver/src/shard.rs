@@ -65,7 +65,7 @@ pub struct Shard<P> {
     pub engine: RefCell<Engine>,
     /// The durable groups.
     pub commit: Commit,
-    /// The queues of the other shards and of this one.
+    /// The queues of the other shards and this one.
     pub peers: Peers,
     /// The source of pools that are missing from the directory, if there is one.
     pub source: Option<Rc<dyn PoolSource>>,
@@ -78,8 +78,8 @@ pub struct Shard<P> {
     pub snapshots: tokio::sync::Mutex<()>,
     /// Notified when a full group has been sealed and the next one accepts records.
     pub room: Notify,
-    /// Notified when another attempt to store a group that did not fit on the disk should be made
-    /// at once.
+    /// Notified when the shard should immediately retry storing a group that did not fit on the
+    /// disk.
     pub retry: Notify,
     /// The last failure after which the shard could continue, as text.
     last_failure: RefCell<Option<String>>,

@@ -1,14 +1,14 @@
 //! Makes a shard that was suspended confirm its pools before it hands out a number.
 //!
 //! If a node does not answer, other nodes give its numbers to other pools after [`LIST_SPREAD`] and
-//! the longest lifetime. A process that was stopped, or whose machine was asleep, would continue
+//! the longest lifetime. A process that was suspended, or whose machine was asleep, would continue
 //! with its old list of pools and hand out the same numbers. A shard therefore checks the clock
 //! every second ([`TURN`]), and may serve only within [`STILL_MAX`] of its last check. After that,
 //! its rows overflow until the list has been read again from its source and the other nodes have
 //! been asked about the numbers. If the source or a node does not answer within its time limit, the
-//! shard continues without that answer. When the shard starts, and after a change to the list that
-//! brought numbers from other nodes, the other nodes are also asked whether the numbers are in
-//! pools in their lists. Source: docs/spec/cluster.md, "A suspended node".
+//! shard continues without that answer. The other nodes are also asked whether their lists have the
+//! shard's numbers in pools. This happens when the shard starts, and after a list change that
+//! brought numbers from other nodes. Source: docs/spec/cluster.md, "A suspended node".
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -69,7 +69,8 @@ pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
             conflict.borrow_mut().ask_at.get_or_insert(confirmed + LISTS_READ);
         }
         shard.engine.borrow_mut().serve_until(until);
-        // While the node starts, it may not know yet which buckets have moved to other nodes.
+        // While the node starts, it may still lack the records of buckets that have moved to other
+        // nodes.
         let is_due = conflict.borrow().ask_at.is_some_and(|at| shard.now() >= at);
         if is_due && shard.node.phase() != Phase::Starting {
             ask_others(&shard, &conflict, false).await;
@@ -124,7 +125,8 @@ async fn confirm<P: Platform>(shard: &Shard<P>, conflict: &RefCell<Conflict>) {
 }
 
 /// Asks the other nodes about the shard's numbers, and holds pools if necessary. If there is a
-/// conflict, the nodes are asked again before the holds end. Set `may_be_locked` after a suspension.
+/// conflict, the nodes are asked again before the holds end. Set `may_be_locked` after a
+/// suspension.
 async fn ask_others<P: Platform>(
     shard: &Shard<P>,
     conflict: &RefCell<Conflict>,

@@ -137,7 +137,7 @@ pub struct Stats {
     latency: RefCell<Histogram<u64>>,
 }
 
-/// Creates a histogram of times of up to a minute, in microseconds.
+/// Creates a histogram of times up to one minute, in microseconds.
 ///
 /// # Panics
 /// Never: the bounds are constants.
@@ -238,7 +238,7 @@ pub struct ShardStats {
     pub overflow: [u64; Reason::ALL.len()],
     /// The time from a request's last byte to its answer, in microseconds.
     pub latency: Histogram<u64>,
-    /// The links of this thread to the shards of other nodes.
+    /// This thread's links to other nodes' shards.
     pub links: Vec<LinkStats>,
     /// Open connections.
     pub connections: usize,
@@ -252,7 +252,7 @@ pub struct ShardStats {
     pub journal: JournalStats,
 }
 
-/// The counts of a thread's link to a shard of another node.
+/// The counts of a thread's link to another node's shard.
 #[derive(Clone, Debug)]
 pub struct LinkStats {
     /// The shard that the link leads to.
@@ -306,7 +306,7 @@ pub struct JournalStats {
     pub state: u64,
     /// The number of seconds that the journal has stored nothing; 0 if it stores groups.
     pub trouble_seconds: u64,
-    /// The number of seconds that pools of the shard will still be held; 0 if none is held.
+    /// The number of seconds for which the shard's pools will still be held; 0 if none is held.
     pub held_seconds: u64,
 }
 

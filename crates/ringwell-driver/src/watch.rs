@@ -30,7 +30,7 @@ pub trait Watch {
 pub struct Served<'a> {
     /// The pool.
     pub pool: PoolId,
-    /// The index of the row in its batch.
+    /// The row's index in its batch.
     pub row: u16,
     /// The parameters: the parts of the query before and after the key.
     pub params: [&'a [u8]; 2],
@@ -42,6 +42,6 @@ pub struct Served<'a> {
     pub deadline: Moment,
     /// The shard time of the decision.
     pub at: Millis,
-    /// The outcome of the row.
+    /// The row's outcome.
     pub outcome: Outcome,
 }

@@ -22,7 +22,7 @@ pub(crate) struct Withheld {
 /// Takes the overflow numbers in `until` out of their pools. Returns these pools too.
 ///
 /// # Errors
-/// None are possible, because a pool without an overflow number breaks no rule.
+/// Never fails, because a pool without an overflow number breaks no rule.
 pub(crate) fn take_out(
     directory: Directory,
     until: &[(PromoNumber, Millis)],
@@ -69,7 +69,7 @@ pub(crate) fn ends(withheld: &[Withheld]) -> Vec<(PromoNumber, Millis)> {
     withheld.iter().map(|it| (it.number, it.until)).collect()
 }
 
-/// Logs which overflow numbers are withheld now, and which are not withheld any more.
+/// Logs the overflow numbers that are now withheld, and those that are no longer withheld.
 pub(crate) fn report(before: &[Withheld], after: &[Withheld], now: Millis) {
     let is_in = |list: &[Withheld], it: &Withheld| {
         list.iter().any(|other| other.number == it.number && other.until == it.until)
@@ -95,8 +95,8 @@ pub(crate) fn warn(number: PromoNumber, pools: &[PoolId], seconds: u64) {
         ring_pools,
         seconds,
         "a visitor may still hold a number that is to become an overflow number, probably because \
-         the directory's database was restored from an older copy: for this many seconds, the ring \
-         pools have no overflow number, and rows for them fail if no number is free. They then get \
-         the overflow number by themselves"
+         the directory's database was restored from an older copy. For this many seconds, the ring \
+         pools have no overflow number, and rows for them fail if no number is free. The pools \
+         then get the overflow number by themselves"
     );
 }

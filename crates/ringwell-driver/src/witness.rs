@@ -4,9 +4,9 @@
 //! A node that has lost its disk or restored it from a copy cannot detect this on its own, because
 //! its journal is consistent. Other nodes therefore store the name of each shard's data directory
 //! and the progress of its journal. A node asks them for these records before it hands out any
-//! number. If another node has recorded a different journal for a shard, or a longer one than this
-//! node has, the shard's buckets are held, as if a new map had just assigned them to the shard.
-//! Source: docs/spec/cluster.md, "A lost disk".
+//! number. Another node may have recorded a different journal for a shard, or a longer one than
+//! this node has. The shard's buckets are then held, as if a new map had just assigned them to the
+//! shard. Source: docs/spec/cluster.md, "A lost disk".
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ pub struct Exchange {
 
 /// Durably stores another node's report, and answers with the previous records of the shards that
 /// the node asks about. The report is stored even if that node stops waiting. Otherwise, the report
-/// could be in `peers.json` but not in this process's memory, and the next report from another node
-/// would remove it from the file.
+/// could be in `peers.json` but not in this process's memory. The next report from another node
+/// would then remove it from the file.
 ///
 /// # Errors
 /// The reason why the report cannot be recorded.
@@ -162,7 +162,7 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
             shards = ?away,
             "this data directory is new, and the nodes of these shards do not answer yet. This is \
                 normal at the first start of a cluster. If this node has served before and lost \
-                its disk, stop this node, and start it again when another node is running: until \
+                its disk, stop this node, and start it again when another node is running. Until \
                 another node answers, this node may hand out numbers that visitors still have"
         );
     }
@@ -194,7 +194,7 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
         for other in others.iter().filter(|other| asked.contains(other) || !node.stale().is_empty())
         {
             // Also exchanges the owners of buckets. If this node has served buckets that it did not
-            // own, it does this with all other nodes, because the buckets' owners must hold them.
+            // own, it does so with all other nodes, because the buckets' owners must hold them.
             moves::learn_from(&platform, &node, &peers, *other).await;
         }
         for other in asked {
@@ -335,9 +335,9 @@ async fn rename<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     Ok(())
 }
 
-/// Holds the buckets that these shards have, or had when the data directory was last served, for
-/// the lifetimes of their pools, and for at least `earlier`. With a new map, another shard of this
-/// node may have such a bucket, and know none of its allocations.
+/// Holds the buckets that these shards have, or had when the data directory was last served. The
+/// holds last for the lifetimes of the buckets' pools, and for at least `earlier`. With a new map,
+/// another of this node's shards may have such a bucket but none of its allocations.
 async fn hold(
     node: &Node,
     peers: &Peers,
@@ -395,7 +395,7 @@ async fn say<P: Platform>(platform: &P, peers: &Peers, other: u16, tips: &[Journ
     post(platform, peers, other, &said).await.is_some()
 }
 
-/// Sends `said` to `shard`'s node, and returns the node's answer, if there is one.
+/// Sends `said` to `shard`'s node, and returns the node's answer, if any.
 async fn post<P: Platform>(
     platform: &P,
     peers: &Peers,

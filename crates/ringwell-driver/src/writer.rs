@@ -1,5 +1,5 @@
-//! The task that passes a shard's groups to the store, one at a time, and sends the answers of each
-//! group once the group is durable.
+//! The task that passes a shard's groups to the store, one at a time. It sends each group's answers
+//! once the group is durable.
 
 use std::pin::pin;
 use std::rc::Rc;

@@ -1,10 +1,10 @@
-//! Remembers the answers to rows of repeatable batches, so that a batch sent again gets the same
+//! Remembers the answers to rows of repeatable batches, so that a repeated batch gets the same
 //! answers and uses up no numbers.
 //!
 //! The age and the count of the remembered answers are limited. If there are too many, the oldest
 //! answer of the pool with the most answers is dropped. Heavy use of one pool therefore displaces
-//! that pool's own answers before those of other pools. The answers are in more than a thousand
-//! tables, of which only one doubles at a time, so memory use grows in small steps. Owns no rules
+//! that pool's own answers before other pools' answers. The answers are in more than a thousand
+//! tables. Only one of them doubles at a time, so memory use grows in small steps. Owns no rules
 //! about numbers: the engine decides whether a remembered number may still be given. Source:
 //! docs/spec/allocation.md, "Batches sent twice".
 
@@ -25,10 +25,9 @@ use queue::Queue;
 /// The minimum time for which an answer is remembered, unless there are too many answers.
 pub const ANSWER_AGE: Millis = Millis(25 * 60 * 60 * 1000);
 
-/// The count of the tables that map rows to answers. When a table is full, all its rows are moved
-/// to a larger table at once, so each table must stay small. With the default limit of a million
-/// rows, a table contains 800 rows on average. When a table exceeds 896 rows, its capacity is
-/// doubled.
+/// The count of tables that map rows to answers. When a table is full, all its rows are moved to a
+/// larger table at once, so each table must stay small. With the default limit of a million rows, a
+/// table contains 800 rows on average. When a table exceeds 896 rows, its capacity is doubled.
 const PARTS: usize = 1250;
 
 /// Returns the part of an outcome to remember. Returns `None` if the row was refused, because the
@@ -51,8 +50,8 @@ pub(crate) struct Answers {
     /// can choose rows that all fall into one table. Within a table a fast hash is sufficient,
     /// because row keys are digests, which clients cannot choose.
     places: RandomState,
-    /// The answered rows of each pool, in the order of their answers. A row that was answered again
-    /// has two entries. The older entry is skipped, because its time differs from that of the row's
+    /// Each pool's answered rows, in the order of their answers. A row that was answered again has
+    /// two entries. The older entry is skipped, because its time differs from that of the row's
     /// current answer.
     by_pool: BTreeMap<PoolId, Queue>,
     /// The same pools, grouped by the [`class`] of their queue's length.
@@ -347,7 +346,7 @@ impl Answers {
 }
 
 /// Returns the class for a queue length. When an answer must be dropped, its pool is chosen by
-/// class rather than by exact length, so that adding or removing a row seldom changes the order of
+/// class and not by exact length. Adding or removing a row therefore seldom changes the order of
 /// the pools.
 fn class(len: usize) -> usize {
     if len < 64 { len } else { 63 + len / 64 }

@@ -51,12 +51,12 @@ pub struct KeepAlives {
 pub struct Past {
     /// The last allocation at or before the requested time, if it is known.
     pub held: Option<PastAllocation>,
-    /// The reason why the result is incomplete. A result is incomplete if no holder was found
-    /// although there may have been one, if the returned holder may be wrong, or if the holder's
-    /// record is missing.
+    /// The reason why the result is incomplete. A result is incomplete if there may have been a
+    /// holder but none was found, if the returned holder may be wrong, or if the holder's record is
+    /// missing.
     pub missing: Option<Missing>,
     /// Whether another shard may have handed the number out after the newest allocation known here.
-    /// This is possible if a hold of the pool ended after the lockout of that allocation.
+    /// This is possible if a hold of the pool ended after that allocation's lockout.
     pub is_doubted: bool,
     /// The end, by the wall clock, of a period whose records were lost. Allocations after this time
     /// are known. If the period is not the reason for `missing`, this shard has no state for the
@@ -143,11 +143,11 @@ pub struct Walk<'a> {
     later: Option<Millis>,
     /// See [`Past::was_doubted`].
     was_doubted: bool,
-    /// Whether the time of a later allocation is uncertain. Either the time of the next allocation
-    /// is unknown, or an allocation's recorded time is later than the recorded time of the
-    /// allocation that followed it. The latter happens if the wall clock was wrong and was not
-    /// corrected before the machine rebooted. In both cases, the look-up returns an older
-    /// allocation only if the lockout of that allocation was not over at the requested time.
+    /// Whether the time of a later allocation is uncertain. Either the next allocation's time is
+    /// unknown, or an allocation's recorded time is later than that of the allocation that followed
+    /// it. The latter happens if the wall clock was wrong and was not corrected before the machine
+    /// rebooted. In both cases, the look-up returns an older allocation only if its lockout was
+    /// still running at the requested time.
     is_doubtful: bool,
     /// The keep-alives, if the walk collects them.
     collected: Option<Collected>,
@@ -184,14 +184,14 @@ pub struct BrokenChain {
 
 impl Engine {
     /// Whether another owner may have allocated `number` after the newest allocation known here.
-    /// This is possible if a hold of the pool ended after the lockout of that allocation.
+    /// This is possible if a hold of the pool ended after that allocation's lockout.
     #[must_use]
     pub fn is_doubted(&self, number: PromoNumber) -> bool {
         self.shard.find(number).is_some_and(|slot| self.shard.is_doubted(slot))
     }
 
     /// Begins a look-up of the holder of `number` at the time `at`. `noted` contains the clocks
-    /// that the journals of all shards of the node have recorded.
+    /// that the journals of all the node's shards have recorded.
     #[must_use]
     pub fn attribution<'a>(
         &self,
@@ -343,9 +343,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns the position of the record to go back to, if the walk has skipped keep-alives and
-    /// has now reached a record from before the requested time. `at` is the time of the record that
-    /// was reached.
+    /// Returns the position of the record to which the walk must return. It must return if it has
+    /// skipped keep-alives and has now reached a record from before the requested time. `at` is the
+    /// time of the record that was reached.
     fn overshot(&mut self, at: Millis, shift: i64) -> Option<Position> {
         let is_from = self.at.is_from(at, shifted(at, shift));
         let collected = self.collected.as_mut()?;
@@ -414,8 +414,9 @@ impl Walk<'_> {
         let foreign = |newest: &Slot| newest.allocated_at != self.newest_at;
         let is_received = |newest: &Slot| self.is_undated() || foreign(newest);
         let newest = self.newest.filter(|_| held.is_none());
-        // Even if this shard made the allocation or received it from a shard of the same node, its
-        // wall-clock time may be wrong: the record with the clocks of that time is not kept.
+        // The allocation's wall-clock time may be wrong even if this shard made the allocation or
+        // received it from a shard of the same node. The record that contains the clocks of that
+        // time is no longer kept.
         let later = newest.map(|newest| newest.allocated_at);
         let later_by = self.newest_by.filter(|_| newest.as_ref().is_some_and(is_received));
         let missing = Some(missing).filter(|_| is_reported);
@@ -466,7 +467,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns the result if `met` is the allocation that the look-up seeks, or `None` if that
+    /// Returns the result if `met` is the allocation that the look-up needs, or `None` if that
     /// allocation is further back.
     fn allocation(&mut self, met: &Met<'_>) -> Option<Step> {
         let mut locked_until = self.locked_until.take().unwrap_or(met.locked_until);

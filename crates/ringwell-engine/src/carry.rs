@@ -1,6 +1,6 @@
-//! Copies the records in the oldest part of the journal that are still needed to the end of the
-//! journal, before the oldest part is dropped. The journal therefore always contains the newest
-//! allocation of every number. Source: docs/spec/journal.md, "Retention".
+//! Copies records to the end of the journal if they are still needed and are in the oldest part,
+//! which is about to be dropped. The journal therefore always contains the newest allocation of
+//! every number. Source: docs/spec/journal.md, "Retention".
 
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_journal::{Clocks, DecodeError, Record, Records};
@@ -25,7 +25,7 @@ impl Engine {
         self.live.may_hold_any(n)
     }
 
-    /// Appends copies of those allocations in `old` that are still the newest of their numbers.
+    /// Appends copies of the allocations in `old` that are still the newest ones of their numbers.
     /// Returns `false` if the open group became full. Call the function again with the same
     /// iterator once the group is sealed. The original records may be dropped only after the open
     /// group is durable. `clocks` contains the clocks that were recorded in the group `old`.
@@ -74,8 +74,8 @@ impl Engine {
             clocks: old.clocks,
             // The copy contains the current visitor, because another shard may have reported a
             // different one after the original record was written. The visitor is copied even if
-            // the lockout is over, because the visitor's batch may be sent again, and the number is
-            // then locked again.
+            // the lockout is over, because the number is locked again if the visitor's batch is
+            // repeated.
             visitor: self.shard.newest_visitor(old.slot, old.number),
             params: old.params,
         });

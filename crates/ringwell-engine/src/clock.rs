@@ -23,7 +23,7 @@ const SLEW_ONE_IN: u64 = 2_000;
 /// The time after which shard time may gain or lose one more millisecond.
 pub const SLEW_EVERY: Millis = Millis(SLEW_ONE_IN + 1);
 
-/// The clocks of the machine, read at startup.
+/// The machine's clocks, read at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// See [`Clocks::boot`].
@@ -61,10 +61,10 @@ impl Recorded {
 impl Reading {
     /// Returns the clocks that all shards of the process continue from.
     ///
-    /// Shard time continues from the newest recorded time. If the machine has not rebooted since
-    /// then, the elapsed time is measured with the time since boot, and otherwise with the wall
-    /// clock. Shard time never goes back. A journal of format 1 contains no clocks. Shard time then
-    /// starts at the wall clock, unless the journal is ahead of the wall clock.
+    /// Shard time continues from the newest recorded time. The elapsed time is measured with the
+    /// time since boot, or with the wall clock if the machine has rebooted since then. Shard time
+    /// never goes back. A journal of format 1 contains no clocks. Shard time then starts at the
+    /// wall clock, unless the journal is ahead of the wall clock.
     ///
     /// # Panics
     /// Panics only if an invariant of the engine is broken.

@@ -40,7 +40,7 @@ pub const ANSWER_DELAY_MAX: Millis = Millis(61_000);
 /// One row that requests a number.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// The index of the pool within the shard.
+    /// The pool's index within the shard.
     pub pool: u32,
     /// The pool's id, checked because another pool may have the index by now.
     pub id: PoolId,
@@ -48,7 +48,7 @@ pub struct Ask<'a> {
     pub params: [&'a [u8]; 2],
     /// The visitor who wants to keep the number.
     pub visitor: Option<VisitorId>,
-    /// The key of the batch and the index of this row, if the batch is repeatable.
+    /// The batch's key and this row's index, if the batch is repeatable.
     pub retry: Option<RowKey>,
 }
 
@@ -185,7 +185,7 @@ impl Engine {
         true
     }
 
-    /// Serves a row of a repeatable batch, or of a visitor who may return.
+    /// Serves a row that belongs to a repeatable batch or names a visitor who may return.
     #[cold]
     fn allocate_with_memory(&mut self, now: Millis, ask: &Ask<'_>) -> Outcome {
         if let Some(row) = ask.retry
@@ -373,9 +373,9 @@ impl Engine {
 
     /// Undoes the allocation of `number` that was made at `allocated_at` and whose answer was never
     /// sent. The lockout ends, and the previous allocation becomes the number's newest one again.
-    /// The row that got the number receives a new answer if it is repeated. Returns `false`, and
-    /// undoes nothing, if the number may have been seen since, because the same visitor or row got
-    /// it again.
+    /// The row that got the number receives a new answer if it is repeated. Returns `false` and
+    /// undoes nothing if the same visitor or row has got the number again, because the number may
+    /// then have been seen.
     ///
     /// If the open group has no room for the records, the lockout runs to its end, as in
     /// [`Self::release_slot`].
@@ -527,7 +527,7 @@ impl Engine {
         group
     }
 
-    /// The counts of this engine's events.
+    /// This engine's event counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts

@@ -1,8 +1,8 @@
 //! The combined state of a process's shards, for numbers that move to another owner.
 //!
-//! The shards share a clock, so this process can decide which of two allocations is later and which
-//! answers are still valid. The next owner's clock may differ, so the next owner could not decide
-//! this. Source: docs/spec/cluster.md, "Moving buckets".
+//! The shards share a clock, so this process can determine which of two allocations is later and
+//! which answers are still valid. The next owner could not, because its clock may differ. Source:
+//! docs/spec/cluster.md, "Moving buckets".
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub struct Apart {
     pub doubts: Vec<(PoolId, Millis)>,
 }
 
-/// Collects the reports of all shards of a process. [`Facts::settle`] and [`Facts::settle_apart`]
+/// Collects the reports of all of a process's shards. [`Facts::settle`] and [`Facts::settle_apart`]
 /// return the facts that are valid.
 #[derive(Debug, Default)]
 pub struct Facts {
@@ -42,8 +42,8 @@ impl Facts {
             let newest = self.numbers.entry(retired.slot.number).or_insert(retired);
             let locked_until = newest.slot.locked_until.max(retired.slot.locked_until);
             let local_at = newest.local_at.max(retired.local_at);
-            // Two shards may have the same allocation. One of them may have recorded an earlier end
-            // of the lockout and no visitor, even if its `local_at` is later. The later end of the
+            // Two shards may have the same allocation. One of them may have recorded an earlier
+            // lockout end and no visitor, even if its `local_at` is later. The later end of the
             // lockout therefore decides.
             let is_newer = if retired.slot.allocated_at == newest.slot.allocated_at {
                 retired.slot.locked_until > newest.slot.locked_until

@@ -20,14 +20,14 @@ use crate::engine::Engine;
 pub struct Restore {
     rebuild: Rebuild,
     answers: Answers,
-    /// The time of the last known event of this shard.
+    /// The time of this shard's last known event.
     known: Recorded,
-    /// The clocks of the process at this startup. If `None`, the process records no clocks.
+    /// The process's clocks at this startup. If `None`, the process records no clocks.
     resumed: Option<Clocks>,
     /// The maximum wall-clock error after a reboot. Errors up to this maximum never end a lockout
     /// early.
     skew_max: Millis,
-    /// The newest time recorded by the other shards of the node.
+    /// The newest time recorded by the node's other shards.
     elsewhere: Millis,
     /// The time added to lockouts that were still running at the last recorded time.
     lengthened: Option<Millis>,
@@ -297,8 +297,8 @@ impl Restore {
     pub fn finish(mut self, tip: Tip, clock: Millis, is_in_doubt: bool) -> (Engine, Doubts) {
         self.known = self.recorded(&tip);
         let known = self.known.last_at.max(self.elsewhere);
-        // If this shard's recorded time is far behind that of the other shards, the gap up to their
-        // time has not yet been accounted for in this shard's lockouts.
+        // If this shard's recorded time is far behind the other shards' times, its lockouts do not
+        // yet account for the difference.
         let lengthened = self.pass(clock.max(known), self.resumed).or(self.lengthened);
         let wall_less_shard = self.resumed.map_or(0, |clocks| clocks.wall_less_shard());
         let mut doubts = Doubts { lengthened, wall_less_shard, ..Doubts::default() };

@@ -20,7 +20,7 @@ pub const PIECE_ENTRIES: u32 = 1024;
 pub enum SnapshotStep {
     /// Continue with the numbers of this pool.
     Numbers {
-        /// The index of the pool within the shard.
+        /// The pool's index within the shard.
         pool: u32,
         /// The slot at which to continue. If it no longer belongs to the pool, the snapshot
         /// continues with the pool's first slot.

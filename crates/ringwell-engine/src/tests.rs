@@ -212,8 +212,8 @@ impl Rig {
     }
 }
 
-/// Returns the engine's state of every number, without visitors. Visitors are omitted because,
-/// after a number has left a pool and returned, its visitor is known only after a restart.
+/// Returns the engine's state of every number, without visitors. Visitors are omitted. After a
+/// number has left a pool and returned, its visitor is known only after a restart.
 fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<Millis>, Option<u32>)> {
     let own = (1..=3).flat_map(|pool| (0..6).map(move |at| FIRST + pool * 100 + at));
     let own = own.map(|number| PromoNumber::from_e164(number).unwrap());
@@ -438,7 +438,7 @@ fn a_snapshot_contains_all_numbers_without_a_pool_in_several_pieces() {
 }
 
 /// Shard 0 hands out the number. Then shard 1 hands it out and keeps it alive. Then shard 0 hands
-/// it out again.
+/// it out again. Look-ups must find the history in both shards.
 #[test]
 fn the_history_of_a_number_that_moved_between_shards_is_found_in_both() {
     let mut rig = Rig::new();

@@ -190,8 +190,8 @@ const fn spread(halves: u64) -> u64 {
     fours & 0x007F_007F_007F_007F | (fours & 0x3F80_3F80_3F80_3F80) << 1
 }
 
-/// The continuation bits and the length of a varint, indexed by the position of the highest bit set
-/// in its value. The entries for varints longer than four bytes are not used.
+/// A varint's continuation bits and length, indexed by the position of the highest bit set in its
+/// value. The entries for varints longer than four bytes are not used.
 const SHORT_VARINTS: [(u32, u8); 32] = {
     let mut all = [(0x0080_8080, 4); 32];
     let mut bit = 0;

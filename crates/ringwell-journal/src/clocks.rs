@@ -92,11 +92,11 @@ pub struct Noted {
 /// Returns the wall clock minus shard time at the moment when a group with the clocks `then` was
 /// sealed. If the wall clock was set again later in the same boot, its last setting applies to all
 /// events of this boot. `now` contains the current clocks. A group of format 1 has no clocks. For
-/// such a group, shard time is used as the wall clock.
+/// such a group, shard time is used as the wall-clock time.
 ///
 /// For an earlier boot, this difference between the clocks counts as wrong if it is more than
-/// [`CLOCK_DIFFERENCE_MAX`] away from the current difference, but one recorded before that boot is not. The
-/// current difference is then returned instead.
+/// [`CLOCK_DIFFERENCE_MAX`] away from the current difference, but a difference that was recorded
+/// before that boot is not. The current difference is then returned instead.
 pub fn wall_less_shard(
     then: Option<Clocks>,
     now: Option<Clocks>,
@@ -119,7 +119,7 @@ pub fn wall_less_shard(
 
 /// Like [`wall_less_shard`], but for an event that happened at the shard time `at` and was recorded
 /// at `recorded_at`, in a group with the clocks `then`. `noted` contains the clocks recorded by all
-/// shards of the node. If the event belongs to an earlier boot than the group, the clocks of the
+/// of the node's shards. If the event belongs to an earlier boot than the group, the clocks of the
 /// earlier boot apply. When a boot begins, shard time is later than any time recorded in earlier
 /// boots. The event therefore belongs to a boot that began at or before `at`. Returns `None` if the
 /// clocks of the event's boot were dropped with old history. Later clocks cannot replace them,
@@ -183,8 +183,8 @@ pub fn believed_wall(
 ) -> Millis {
     let since_boot = clocks.since_boot(now);
     let here = noted.clone().filter(|noted| noted.clocks.boot == clocks.boot);
-    // The newest recorded clocks are used however old they are, because none have been recorded
-    // since.
+    // The newest recorded clocks are used regardless of their age, because no clocks have been
+    // recorded since.
     let recent = here.enumerate().filter(|(index, then)| {
         *index == 0 || since_boot.since(then.clocks.since_boot(then.at)) < CLOCK_DIFFERENCE_MAX
     });

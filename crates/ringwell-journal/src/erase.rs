@@ -146,8 +146,8 @@ fn bridge(from: u32, to: u32) -> [u8; PATCH_BYTES] {
     bytes
 }
 
-/// Returns the index of the table entry that was combined (XOR) with the checksum when the last byte was
-/// processed. Every entry has a different highest byte.
+/// Returns the index of the table entry that was combined (XOR) with the checksum when the last
+/// byte was processed. Every entry has a different highest byte.
 fn index_of(state: u32) -> usize {
     let highest = state.to_be_bytes()[0];
     TABLE.iter().position(|entry| entry.to_be_bytes()[0] == highest).unwrap_or(0)

@@ -22,9 +22,9 @@ pub const BLOCK_BYTES: usize = 4096;
 
 const STAMP_BYTES: usize = 8;
 const DATA_BYTES: usize = BLOCK_BYTES - STAMP_BYTES;
-/// The size in bytes of a header of format 2, which includes the clocks.
+/// The size in bytes of a format 2 header, which includes the clocks.
 const HEADER_BYTES: usize = PLAIN_HEADER_BYTES + CLOCKS_BYTES;
-/// The size in bytes of a header of format 1.
+/// The size in bytes of a format 1 header.
 const PLAIN_HEADER_BYTES: usize = 64;
 const MAGIC: [u8; 4] = *b"RPf2";
 const PLAIN_MAGIC: [u8; 4] = *b"RPfr";
@@ -60,7 +60,7 @@ const fn header_bytes(header: &GroupHeader) -> usize {
     if header.clocks.is_some() { HEADER_BYTES } else { PLAIN_HEADER_BYTES }
 }
 
-/// Returns the position of body byte `index` in the frame.
+/// Returns the position in the frame of body byte `index`.
 pub(crate) const fn place_in_frame(header: &GroupHeader, index: usize) -> usize {
     assert!(index < header.body_len as usize, "the body has no such byte");
     let at = header_bytes(header) + index;

@@ -2,7 +2,7 @@
 //!
 //! This module does not depend on how groups are stored. Sealed groups are numbered without gaps,
 //! and each contains its epoch and the hash of the previous group. Any ordered store can therefore
-//! be checked for gaps, duplicates and forks, whether it consists of segment files or is a
+//! be checked for gaps, duplicates and forks. The store may consist of segment files, or be a
 //! replicated log with one message per group. Invariant: group numbers are consecutive, and times
 //! and epochs never decrease. Source: docs/spec/journal.md, "Groups".
 
@@ -18,7 +18,7 @@ use crate::record::{DecodeError, Record, Records};
 /// needs more, it continues in the next group.
 pub const GROUP_FULL_BYTES: usize = 640 * 1024;
 
-/// The end of a journal: the data about earlier groups that the next group needs.
+/// The end of a journal: the data from earlier groups that the next group needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tip {
     /// The number of the next group.
@@ -131,7 +131,7 @@ impl Tip {
         }
     }
 
-    /// The clocks of the last group, with the time of its last record.
+    /// The last group's clocks, with the time of its last record.
     #[must_use]
     pub fn noted(&self) -> Option<Noted> {
         self.clocks.map(|clocks| Noted { at: self.last_at, clocks })
@@ -218,8 +218,8 @@ impl Writer {
     /// Appends a record to the open group. The returned position is final.
     ///
     /// # Panics
-    /// Panics if the record's time is earlier than that of the previous record, if the record
-    /// breaks another rule of the format ([`Record`]), or if the group has no room. See
+    /// Panics if the record's time is earlier than the previous record's, if the record breaks
+    /// another rule of the format ([`Record`]), or if the group has no room. See
     /// [`Self::has_room`].
     #[expect(clippy::inline_always, reason = "measured: see `record::encode`")]
     #[inline(always)]

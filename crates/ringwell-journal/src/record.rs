@@ -16,11 +16,11 @@ use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 use crate::bytes::Scratch;
 use crate::clocks::Clocks;
 
-/// The maximum size in bytes of a record's parameters: both slices of `params` and the `&` between
+/// The maximum size of a record's parameters, in bytes: both slices of `params` and the `&` between
 /// them.
 pub const PARAMS_BYTES_MAX: usize = 16 * 1024;
 
-/// The maximum size in bytes of a record without its parameters.
+/// The maximum size of a record without its parameters, in bytes.
 pub const RECORD_OVERHEAD_MAX: usize = Scratch::BYTES;
 
 /// Identifies one row of a repeatable batch, which is a batch with an idempotency key.
@@ -28,7 +28,7 @@ pub const RECORD_OVERHEAD_MAX: usize = Scratch::BYTES;
 pub struct RowKey {
     /// A digest of the client's idempotency key.
     pub batch: [u8; 16],
-    /// The index of the row in the batch.
+    /// The row's index in the batch.
     pub row: u16,
 }
 
@@ -204,7 +204,7 @@ mod flag {
     pub(super) const NUMBER: u8 = 1 << 4;
     /// Flag of a `Hold`.
     pub(super) const POOL: u8 = 1 << 5;
-    /// Flag of records that contain a number: the number's code takes seven bytes instead of five.
+    /// Flag in records that contain a number: the number's code takes seven bytes instead of five.
     pub(super) const LONG_NUMBER: u8 = 1 << 5;
     /// Flag of a `Release`.
     pub(super) const RESTORED: u8 = 1 << 6;

@@ -341,7 +341,7 @@ where
     }
 
     /// Returns the segment that the walk must go back to, if any. Going back is necessary if no
-    /// frame follows the snapshot, and the segment where the walk began starts with the first frame
+    /// frame follows the snapshot and the segment where the walk began starts with the first frame
     /// to replay. In this case, an earlier startup may have cut the previous segment at a damaged
     /// frame.
     fn unread_before(&self, first: usize) -> Option<usize> {

@@ -1,5 +1,4 @@
-//! The head of a segment, which identifies the journal and the part of it that the segment
-//! contains.
+//! A segment's head, which identifies the journal and the part of it that the segment contains.
 //!
 //! The head is the first block of the segment's file, and frames follow. Files are reused for later
 //! segments. The head of each segment therefore contains a different salt, which distinguishes the

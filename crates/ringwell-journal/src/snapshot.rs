@@ -4,9 +4,9 @@
 //! Each chunk has a checksum, and the end chunk contains a BLAKE3 hash of the whole snapshot.
 //! Entries have a fixed width. Reading ten million of them takes about a second. A snapshot may be
 //! taken in pieces while the shard continues to hand out numbers. An entry is used only if the
-//! journal has no newer record of its number, so the entries need not be consistent with each
-//! other. A snapshot must not be published until every record that it may include has been stored.
-//! See [`Snapshot::through`]. This module does no file I/O. Source: docs/spec/journal.md,
+//! journal has no newer record of its number. The entries therefore need not be consistent with
+//! each other. A snapshot must not be published until every record that it may include has been
+//! stored. See [`Snapshot::through`]. This module does no file I/O. Source: docs/spec/journal.md,
 //! "Snapshots".
 
 mod reader;
@@ -113,7 +113,7 @@ pub enum RecordedAnswer {
     Overflow,
 }
 
-/// The time of an allocation by another node, according to the clocks of both nodes.
+/// The time of an allocation that another node made, according to both nodes' clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignTimeEntry {
     /// The number.

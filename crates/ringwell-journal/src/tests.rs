@@ -108,7 +108,7 @@ fn allocate(at: u64, last: u64, number: PromoNumber, previous: Position) -> Reco
     }
 }
 
-/// Returns the groups of the fixture. They contain every kind of record, both with and without its
+/// Returns the fixture's groups. They contain every kind of record, both with and without its
 /// optional fields.
 #[expect(clippy::too_many_lines, reason = "one line for each kind of record")]
 fn groups(fixture: &Fixture) -> Vec<Group> {
@@ -171,7 +171,7 @@ fn groups(fixture: &Fixture) -> Vec<Group> {
     groups.extend(writer.seal(Vec::new()));
 
     let mut writer = Writer::new(writer.tip().raise_epoch());
-    // Simulates a reboot of the machine and a correction of its wall clock.
+    // Simulates a reboot of the machine and a correction to its wall clock.
     if let Some(clocks) = clocks {
         writer.set_clocks(Clocks { boot: 0xB008, wall_offset: -7, ..clocks });
     }

@@ -1,10 +1,10 @@
 //! The frames that shards of different processes exchange, and the checks on received frames.
 //!
-//! Owns the encoding of versions 1 to 3 of the frames. Version 2 adds numbers from all countries.
-//! Version 3 lets a caller report unanswered numbers that clients can request again. A frame has
-//! the lowest version that can express its contents. Independent of HTTP, connections, the cluster
-//! secret and pool ownership. Invariants: no input makes a reader panic, or allocate more than a
-//! small multiple of the input's length; each value has exactly one encoding; a truncated frame is
+//! Owns the encoding of frame versions 1 to 3. Version 2 adds numbers from all countries. Version 3
+//! lets a caller report unanswered numbers that clients can request again. A frame has the lowest
+//! version that can express its contents. Independent of HTTP, connections, the cluster secret and
+//! pool ownership. Invariants: no input makes a reader panic, or allocate more than a small
+//! multiple of the input's length. Each value has exactly one encoding. A truncated frame is
 //! refused. Source: docs/spec/link.md.
 
 use core::ops::Range;
@@ -60,7 +60,7 @@ const HEAD_BYTES_MAX: usize = 64;
 /// length of each part of the parameters.
 const ROW_BYTES_MIN: usize = 5;
 /// The maximum length of a row without its parameters: the fields listed for [`ROW_BYTES_MIN`],
-/// each at its maximum length, and the visitor's id. The lengths of the two parts of the parameters
+/// each at its maximum length, and the visitor's id. The lengths of both parts of the parameters
 /// fit in 32 bits.
 const ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX + 3 + 2 * 5 + 16;
 /// The minimum length of a row's answer: only its kind.
@@ -78,17 +78,17 @@ pub struct Limits {
     pub params_bytes_max: usize,
 }
 
-/// Asks a shard to serve those rows of a batch whose pools the shard owns.
+/// Asks a shard to serve the batch rows whose pools it owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The shard that receives the ask.
     pub shard: u16,
     /// The time in milliseconds after which the sender stops waiting for the answer. It is a
-    /// duration rather than a point in time, because the clocks of two machines may differ.
+    /// duration rather than a point in time, because two machines' clocks may differ.
     pub remaining_ms: u32,
     /// The version of the map that the caller used to choose this shard.
     pub map_version: u64,
-    /// The digest of the batch, if the batch is repeatable.
+    /// The batch's digest, if the batch is repeatable.
     pub retry: Option<[u8; 16]>,
 }
 
@@ -113,7 +113,7 @@ pub struct ReadRow {
     pub pool: PoolId,
     /// See [`AskRow::row`].
     pub row: u16,
-    /// The positions of the two parts of the parameters in the frame.
+    /// The positions in the frame of both parts of the parameters.
     pub params: [Range<usize>; 2],
     /// See [`AskRow::visitor`].
     pub visitor: Option<VisitorId>,

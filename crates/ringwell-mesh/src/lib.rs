@@ -1,4 +1,4 @@
-//! The pure parts of the links between shards: the pacing of requests to an owner, and the frames.
+//! The pure parts of the links between shards: request pacing and frames.
 //!
 //! No I/O, no clock and no randomness: times, seeds and bytes are passed in as arguments. The user
 //! of a link (a server thread, a simulator or a test) owns the sockets and timers.

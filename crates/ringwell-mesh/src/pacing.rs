@@ -1,13 +1,15 @@
-//! Pacing of one link: whether a sub-request may be sent to its owner now, must wait, or overflows.
+//! The pacing of one link: decides whether a sub-request is sent to its owner now, waits, or
+//! overflows.
 //!
-//! Owns the window of one link, from one calling shard to one owning shard: how many sub-requests
-//! may be in flight, how many are in flight or waiting for a slot, and when a shut link is tried
-//! again. Does not depend on clocks, timers, sockets or rows. The user of the link (the *driver*)
-//! stores the sub-requests that were sent or are waiting, and reports events with their times. All
-//! times are measured from one fixed origin, which the driver chooses.
+//! Owns the window of one link from a calling shard to an owning shard. The window determines how
+//! many sub-requests may be in flight, counts those in flight and those waiting for a slot, and
+//! determines when a shut link is tried again. Does not depend on clocks, timers, sockets or rows.
+//! The user of the link (the *driver*) stores the sub-requests that were sent or are waiting, and
+//! reports events with their times. All times are measured from one fixed origin, which the driver
+//! chooses.
 //!
-//! Invariants: the window is either 0 (shut) or from 1 to `window_max`; at most `window_max`
-//! sub-requests are in flight; while the link is shut, nothing is sent except pings, and nothing
+//! Invariants: the window is either 0 (shut) or from 1 to `window_max`. At most `window_max`
+//! sub-requests are in flight. While the link is shut, nothing is sent except pings, and nothing
 //! waits. The same seed and the same sequence of method calls give the same results.
 //!
 //! Source: docs/spec/pacing.md.
@@ -21,7 +23,7 @@ const GAP_FLOOR: Duration = Duration::from_millis(1);
 /// factor, an owner's callers do not all ping it at the same time.
 const JITTER_PERMILLE: core::ops::RangeInclusive<u64> = 800..=1200;
 
-/// The parameters of the pacing. Source of the defaults: docs/spec/pacing.md, "Parameters". A server
+/// The pacing parameters. Source of the defaults: docs/spec/pacing.md, "Parameters". A server
 /// replaces `deadline`, `slow` and `wait` with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {
@@ -94,7 +96,7 @@ pub enum Shed {
     Full,
 }
 
-/// The outcome of a sub-request or of a ping.
+/// The outcome of a sub-request or a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The owner answered with rows, possibly late.
@@ -218,7 +220,7 @@ impl Window {
     /// Reports that a sub-request ended. `took` is the time since it was sent.
     ///
     /// A fast answer widens the window. A slow answer, a refusal or a loss narrows it, unless
-    /// [`slow`](Self::slow) was already called for this sub-request (`was_reported_slow`): each
+    /// [`slow`](Self::slow) was already called for this sub-request (`was_reported_slow`). Each
     /// sub-request counts only once. `lag` is the current delay of the caller's own event loop.
     pub fn ended(
         &mut self,

@@ -43,7 +43,8 @@ fn given(shard: &mut Shard, now: u64) -> Vec<u32> {
     asked.map(|grant| u32::try_from(grant.number.to_e164() - FIRST).unwrap()).collect()
 }
 
-/// Keeping an `Order` takes memory for each number and time for each allocation.
+/// A pool whose lockouts run to their end needs no `Order`, which takes memory for each number and
+/// time for each allocation.
 #[test]
 fn a_pool_whose_lockouts_run_to_their_end_needs_no_separate_order() {
     let mut shard = Rebuild::new(specs(10)).finish();

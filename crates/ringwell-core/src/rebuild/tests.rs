@@ -194,7 +194,7 @@ fn assert_same(mut rebuilt: Shard, rig: &mut Rig, pools: std::ops::Range<u32>) {
 }
 
 proptest! {
-    /// The result does not depend on the hints, nor on whether records are read twice.
+    /// The result depends neither on the hints nor on whether records are read twice.
     #[test]
     fn replaying_the_records_gives_the_same_shard(
         steps in steps(), again in 0..80_usize, wrong in 0..40_u32
@@ -213,7 +213,8 @@ proptest! {
         assert_same(without, &mut rig, 0..POOLS);
     }
 
-    /// A snapshot that is taken during operation reads some numbers later than others.
+    /// A snapshot that is taken during operation reads some numbers later than others. Together
+    /// with the records after its beginning, it must still give the same shard.
     #[test]
     fn a_snapshot_and_the_records_after_its_beginning_give_the_same_shard(
         steps in steps(), began in 0..80_usize, ended in 0..80_usize
@@ -250,7 +251,7 @@ proptest! {
     #[test]
     fn the_records_of_a_removed_pool_return_with_it(steps in steps()) {
         let mut rig = Rig::new();
-        // Leaves out holds of all pools.
+        // Omits the holds that apply to all pools.
         let is_of_all = |step: &&Step| matches!(step, Step::Hold { pool: None, .. });
         rig.run(steps.iter().filter(|step| !is_of_all(step)));
         let mut rebuild = Rebuild::new(vec![spec(0)]);
@@ -331,9 +332,10 @@ fn after_a_restart_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [3, 2, 1, 0, 4]);
 }
 
-/// A shard hands out a number at time 100. At 150, the number's pool moves to another shard of the
-/// node. Later the pool moves back, and the visitor keeps the number until 400. The node stops
-/// while the pool moves to the other shard for the second time.
+/// A shard hands out a number at time 100. At 150, the number's pool moves to another of the node's
+/// shards. Later the pool moves back, and the visitor keeps the number until 400. The node stops
+/// while the pool moves to the other shard for the second time. The shard with the longer lockout
+/// must win.
 #[test]
 fn for_one_allocation_the_shard_with_the_longer_lockout_wins() {
     let pool = spec(0).id;

@@ -413,8 +413,8 @@ fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [number(4), number(6), number(2)]);
 }
 
-/// Over the years, many pools are added and removed. After a pool is removed, only its hold and the
-/// history of its numbers may be kept.
+/// After a pool is removed, only its hold and its numbers' history may be kept, because many pools
+/// are added and removed over the years.
 #[test]
 fn a_removed_pool_that_was_never_held_leaves_nothing_behind() {
     let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();

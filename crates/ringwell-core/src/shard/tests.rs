@@ -11,7 +11,7 @@ fn number(at: u32) -> PromoNumber {
     PromoNumber::from_e164(FIRST + u64::from(at)).unwrap()
 }
 
-/// A pool of four numbers with lockouts of 50 ms.
+/// A pool of four numbers with 50 ms lockouts.
 fn shard() -> Shard {
     let numbers = vec![NumberRange::new(number(0), 4).unwrap()];
     Rebuild::new(vec![PoolSpec { id: PoolId(1), lockout: Millis(50), numbers }]).finish()

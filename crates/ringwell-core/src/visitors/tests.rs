@@ -1,4 +1,4 @@
-//! Compares the map of visitors with a plain list of slots and their visitors.
+//! Compares the visitor map with a plain list of slots and their visitors.
 
 use proptest::prelude::*;
 

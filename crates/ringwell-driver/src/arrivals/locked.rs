@@ -1,4 +1,4 @@
-//! Answers another node's query for the lockouts of numbers.
+//! Answers another node's query about lockouts.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::queue::Peers;
 
 const STOPPING: &str = "the shard is stopping";
 
-/// A query for the lockouts of numbers.
+/// A query about lockouts.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
@@ -27,12 +27,12 @@ pub struct Wanted {
 /// The answer to [`Wanted`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Locked {
-    /// One entry per pool, in the order of the query. An entry is the time, in milliseconds, that
-    /// one of the pool's numbers may still be locked, or `None` if one of these numbers is in one
-    /// of the answering node's pools.
+    /// One entry per pool, in the order of the query. An entry is the longest time, in
+    /// milliseconds, for which one of the pool's numbers may still be locked. It is `None` if one
+    /// of these numbers is in one of the answering node's pools.
     pub pools: Vec<Option<u64>>,
-    /// The time, in milliseconds, that lockouts from earlier lists of pools may still run. Older
-    /// releases omit this field.
+    /// The time, in milliseconds, for which lockouts from earlier lists of pools may still run.
+    /// Older releases omit this field.
     #[serde(default)]
     pub earlier: u64,
     /// The answering node's list of pools. Absent if the query names pools, or in answers of older

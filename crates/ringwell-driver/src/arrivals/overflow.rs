@@ -1,9 +1,9 @@
 //! Withholds overflow numbers that other nodes' visitors may hold.
 //!
-//! The list of pools may have gone back to an older state, in which a number that another node has
-//! handed out is an overflow number again. If this node was stopped meanwhile, it has no record of
-//! the number's time in rotation. Source: docs/spec/allocation.md, "Changes while the shard
-//! serves".
+//! The list of pools may have gone back to an older state. A number that another node has handed
+//! out may then be an overflow number again. If this node was stopped in the meantime, it has no
+//! record of the number's time in rotation. Source: docs/spec/allocation.md, "Changes while the
+//! shard serves".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,9 +19,9 @@ use crate::queue::Peers;
 use crate::store::overflow_numbers;
 use crate::withheld::{ends, report};
 
-/// Asks the nodes of the shards in `nodes` about all overflow numbers, and withholds those that one
-/// of these nodes has in rotation or locked. If all other nodes answer, numbers that were withheld
-/// only because the list has changed are withheld no longer than the answers require.
+/// Asks the nodes of the shards in `nodes` about all overflow numbers. Withholds the numbers that
+/// one of these nodes has in rotation or locked. If all other nodes answer, numbers that were
+/// withheld only because the list has changed are withheld no longer than the answers require.
 pub(crate) async fn withhold_overflow<P: Platform>(
     platform: &P,
     node: &Node,
@@ -60,8 +60,8 @@ pub(crate) async fn taken_elsewhere<P: Platform>(
     Ok(taken.map(|(number, until, _)| (number, until)).collect())
 }
 
-/// The state of a number on the other nodes: the time until which a visitor may hold it, and whether
-/// a node has it in rotation or locked.
+/// The state of a number on the other nodes: the time until which a visitor may hold it, and
+/// whether a node has it in rotation or locked.
 type OfNumber = (PromoNumber, Millis, bool);
 
 /// Asks `nodes` about `numbers`, and removes the nodes that do not answer. Also returns the shard

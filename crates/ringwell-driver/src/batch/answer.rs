@@ -28,8 +28,8 @@ const HELD_ANSWERS_MAX: usize = 24;
 
 /// Answers a batch: `read` fills in its rows, and `render` turns their outcomes into the answer.
 ///
-/// If this future is dropped before it completes, the numbers of the batch are released. Once
-/// `render` has returned, the numbers belong to the client.
+/// If this future is dropped before it completes, the batch's numbers are released. Once `render`
+/// has returned, the numbers belong to the client.
 ///
 /// # Errors
 /// Returns the error of `read`. In that case, no row has been served.

@@ -25,9 +25,9 @@ use crate::rows::{self, Owner, Planned, RowPlan, is_promise, visitor_id};
 use crate::shard::Shard;
 use crate::watch::{Served, Watch};
 
-/// The part of a batch's remaining time that is kept in reserve while the batch waits for unknown
-/// pools: one part in `LEFT_FOR_OTHERS`. During the reserved time, the rows whose pools have
-/// arrived are sent to the owners, and the batch is answered.
+/// A batch that waits for unknown pools keeps 1/`LEFT_FOR_OTHERS` of its remaining time in reserve.
+/// During the reserved time, the rows whose pools have arrived are sent to the owners, and the
+/// batch is answered.
 const LEFT_FOR_OTHERS: u32 = 8;
 
 /// A batch that is being answered. If dropped before [`InFlight::answered`] is called, it releases
@@ -432,7 +432,7 @@ impl Job {
         engine.end_batch();
     }
 
-    /// Passes the outcomes of this shard's rows to `watch`.
+    /// Passes this shard's row outcomes to `watch`.
     fn show_own(&self, watch: &dyn Watch, engine: &Engine, own: u16, at: Millis, terms: &Terms) {
         let text = self.batch.text();
         for (row, _, ask, outcome) in self.wanted().filter(|(_, owner, ..)| owner.shard == own) {

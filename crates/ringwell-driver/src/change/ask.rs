@@ -1,4 +1,4 @@
-//! Makes shards execute the steps of a change.
+//! Makes shards execute a change's steps.
 
 use tokio::sync::oneshot;
 
@@ -6,7 +6,7 @@ use super::error::ChangeError;
 use crate::message::{Message, Step, StepResult};
 use crate::queue::Peers;
 
-/// Makes a shard of this node execute `step`.
+/// Makes one of this node's shards execute `step`.
 ///
 /// # Errors
 /// Returns [`ChangeError::Shard`] if the shard has ended.

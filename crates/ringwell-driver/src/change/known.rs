@@ -1,4 +1,4 @@
-//! Asks all shards of a node for the states of numbers that change owners.
+//! Asks all of a node's shards for the states of numbers that change owners.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::rows::spec;
 
-/// Returns this node's recorded states of the numbers of `buckets`: those that are in pools of
-/// these buckets according to `directory`, and those that were handed out from such pools earlier.
+/// Returns this node's recorded states of the numbers that belong to `buckets`. These numbers are
+/// in pools of these buckets according to `directory`, or were handed out from such pools earlier.
 /// Call this only after the shards have removed the pools.
 ///
 /// # Errors
@@ -79,7 +79,7 @@ pub async fn known_apart<P: Platform>(
     settled.await.ok_or(ChangeError::Stopping)
 }
 
-/// The reports of all shards.
+/// All shards' reports.
 #[derive(Default)]
 struct Gathered(Vec<(Known, Holds)>);
 

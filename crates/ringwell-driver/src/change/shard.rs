@@ -1,4 +1,4 @@
-//! A shard's part of a change of the directory. It is processed piece by piece, between batches.
+//! A shard's part of a directory change. It is processed piece by piece, between batches.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -22,8 +22,8 @@ const PIECE_NUMBERS: u64 = 1024;
 /// Like [`PIECE_NUMBERS`], but for numbers that are not in rotation.
 const PIECE_RETIRED: usize = 1024;
 
-/// The maximum length of one piece when a range of numbers is searched. Batches are served between
-/// the pieces. The shard has states for only a few numbers in a range.
+/// The maximum length of one piece when a number range is searched. Batches are served between the
+/// pieces. The shard has states for only a few numbers in a range.
 const PIECE_NUMBERS_MAX: u32 = 1024;
 
 /// The maximum number of remembered answers that are processed before the next batch is served.
@@ -201,7 +201,7 @@ async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Re
 }
 
 /// Returns the states that the shard has recorded for numbers that are not in its rotation and were
-/// last in pools of these buckets. The ranges of these pools need not contain all of these numbers,
+/// last in pools of these buckets. These pools' ranges need not contain all of these numbers,
 /// because numbers may have left the pools.
 async fn of_buckets<P: Platform>(shard: &Shard<P>, buckets: &[u16]) -> Vec<Retired> {
     let (mut found, mut after) = (Vec::new(), None);

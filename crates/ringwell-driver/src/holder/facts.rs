@@ -1,11 +1,11 @@
-//! The facts about a number in the answers of all shards, and the order of its allocations.
+//! The facts about a number in all shards' answers, and the order of its allocations.
 
 use ringwell_core::Millis;
 use ringwell_engine::{Missing, Past, PastAllocation};
 
 use crate::canary::{Bug, planted};
 
-/// The facts in the answers of all shards.
+/// The facts in all shards' answers.
 pub(super) struct Facts {
     /// The newest allocation by the requested time, according to each shard that knows one.
     pub(super) held: Vec<PastAllocation>,
@@ -51,8 +51,7 @@ impl Facts {
         has_unreachable: bool,
     ) -> Self {
         let is_owner = |shard: u16| owner == Some(shard);
-        // The clocks of the nodes differ, but the owner has recorded which allocation is the
-        // newest.
+        // The nodes' clocks differ, but the owner has recorded which allocation is the newest.
         let of_owner = answers.iter().find(|(shard, past)| is_owner(*shard) && !past.is_doubted);
         // An unreachable shard may have handed the number out.
         let is_ignored = planted(Bug::UnreachableIgnored) && of_owner.is_some();
@@ -117,8 +116,8 @@ impl Gap {
         Some(Self { missing, newest, newest_wall, lost_until: past.lost_until })
     }
 
-    /// Returns the gap of a shard that did not answer, or that lost its state of the number in a
-    /// period that ended at `lost_until`.
+    /// Returns the gap of a shard that did not answer, or that lost the number's state for a period
+    /// that ended at `lost_until`.
     const fn unknown(lost_until: Option<Millis>) -> Self {
         Self { missing: Missing::NotKept, newest: None, newest_wall: None, lost_until }
     }
@@ -173,18 +172,18 @@ fn newest_of_owner<'a>(
     }
 }
 
-/// Returns the end of the newest period in which a shard may have handed the number out, although
-/// it has no record of the number now because it has lost data.
+/// Returns the end of the newest period for which a shard has lost its data about the number. The
+/// shard may have handed the number out in that period.
 fn lost_elsewhere(answers: &[(u16, Past)]) -> Option<Millis> {
     let complete = answers.iter().filter(|(_, past)| past.missing.is_none());
     complete.filter_map(|(_, past)| past.lost_until).max()
 }
 
 /// Whether a shard's answer rules out that another shard handed the number out between the
-/// allocation that the shard reports and the requested time. The reported allocation was the newest
-/// of all shards when this shard handed the number out next, or still is. A shard that reports no
-/// allocation is never sure: the number may have come from another shard after its lockout, and then
-/// nothing is known of its former visitors.
+/// allocation that the shard reports and the requested time. If it does, the reported allocation is
+/// the newest in any shard, or was when this shard next handed the number out. A shard that reports
+/// no allocation is never sure: the number may have come from another shard after its lockout, and
+/// its former visitors are then unknown.
 fn is_sure(past: &Past, is_owner: bool) -> bool {
     let is_complete = past.missing.is_none_or(|missing| missing == Missing::TooLong);
     let next = past.held.as_ref().and_then(|held| held.next_allocated_at);
@@ -206,9 +205,10 @@ pub(super) fn completed(foreign: &PastAllocation, made: Option<PastAllocation>) 
     }
 }
 
-/// Returns the newest of the allocations in `all`, according to the wall clocks of their nodes. The
-/// answers about one allocation are combined first: a shard that received the number dates only the
-/// arrival, so its answer alone may make the allocation seem newer than it is.
+/// Returns the newest allocation in `all`, according to the wall clocks of the allocations' nodes.
+/// The answers about one allocation are combined first: a shard that received the number has
+/// recorded only the time of its arrival. Its answer alone may make the allocation seem newer than
+/// it is.
 pub(super) fn newest<'a>(
     all: impl IntoIterator<Item = &'a PastAllocation>,
 ) -> Option<PastAllocation> {
@@ -241,8 +241,8 @@ fn newer(one: &PastAllocation, other: &PastAllocation) -> PastAllocation {
     PastAllocation { next_allocated_at: earlier_next(older, newer), ..newer.clone() }
 }
 
-/// Returns the earlier of the times of the next allocation. A shard reports the next allocation
-/// only if it made that allocation itself.
+/// Returns the earlier of the two recorded times of the next allocation. A shard reports the next
+/// allocation only if it made that allocation itself.
 fn earlier_next(one: &PastAllocation, other: &PastAllocation) -> Option<Millis> {
     [one.next_allocated_at, other.next_allocated_at].into_iter().flatten().min()
 }

@@ -13,7 +13,7 @@ const HELD: PastAllocation = PastAllocation {
 };
 
 /// Another shard received the allocation made at 10 s while its clock was 2 s ahead. A shard that
-/// received a number dates the allocation by the number's arrival.
+/// received a number records the number's arrival as the time of the allocation.
 #[test]
 fn the_order_of_the_shards_answers_does_not_matter() {
     let held = |pool, at, wall| PastAllocation {

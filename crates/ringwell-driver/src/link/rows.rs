@@ -1,4 +1,4 @@
-//! Rows of a batch that are sent to a shard of another node, and their answers.
+//! Batch rows that are sent to another node's shard, and their answers.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -21,8 +21,8 @@ use crate::platform::{CLOCK_DIFFERENCE_MIN_MS, Moment, Net, Path, Platform, Trou
 use crate::shard::unanswered;
 use crate::store::UNDONE_MAX;
 
-/// The time reserved before a batch's deadline: after the answer to the rows arrives, the answer to
-/// the batch must still be completed and sent.
+/// The time reserved before a batch's deadline. After the answer to the rows has arrived, the
+/// batch's answer must still be completed and sent.
 const MARGIN: Duration = Duration::from_millis(5);
 
 /// The longest time to wait for a late answer in order to return its numbers. A node that was
@@ -264,7 +264,7 @@ impl<P: Platform> Link<P> {
         serde_json::from_slice(&answer).map_err(|error| described(&error))
     }
 
-    /// Posts JSON to the node of the link's shard.
+    /// Posts JSON to the node that has the link's shard.
     pub(super) async fn post(&self, path: Path, body: Bytes) -> Result<Bytes, String> {
         let described = |error: &dyn std::fmt::Display| {
             format!("shard {} of node {}: {error}", self.neighbour.shard, self.neighbour.node)
@@ -276,7 +276,7 @@ impl<P: Platform> Link<P> {
 }
 
 /// Returns the answer if it has arrived by `until`. If this thread itself was delayed, the answer
-/// may still be unread in the socket, so other tasks get a turn to read it first.
+/// may still be unread in the socket. Other tasks therefore get a turn to read it first.
 async fn answer_by<P: Platform>(
     platform: &P,
     call: &mut Pin<Box<dyn Future<Output = Answered>>>,

@@ -1,7 +1,7 @@
-//! Serves the requests of other nodes: rows for this node's shards, releases, look-ups and pings.
+//! Serves other nodes' requests: rows for this node's shards, releases, look-ups and pings.
 //!
 //! These requests arrive at a separate address, from senders that know the cluster secret. Even so,
-//! everything is checked as if it came from a stranger. Source: docs/spec/link.md.
+//! everything is checked as if the sender were untrusted. Source: docs/spec/link.md.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::queue::Peers;
 use crate::shard::Shard;
 use crate::witness;
 
-/// Whether a request with this secret comes from a node of the cluster.
+/// Whether a request with this secret comes from one of the cluster's nodes.
 #[must_use]
 pub fn is_of_the_cluster(node: &Node, secret: &[u8]) -> bool {
     let membership = node.membership.as_ref();

@@ -1,4 +1,4 @@
-//! Translates between the messages of threads and the frames of nodes.
+//! Translates between the messages that threads exchange and the frames that nodes exchange.
 
 use std::time::Duration;
 

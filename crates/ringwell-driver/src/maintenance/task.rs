@@ -92,7 +92,7 @@ async fn check_owner<P: Platform, S: Store>(thread: &Shard<P>, store: &S, checke
     }
 }
 
-/// Reports how long pools of the shard will still be held.
+/// Reports how long the shard's pools will still be held.
 fn note_held<P: Platform>(thread: &Shard<P>) {
     let now = thread.now();
     let engine = thread.engine.borrow();
@@ -179,7 +179,7 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
 }
 
 /// Waits until `group` is stored. If the log is so slow that rows overflow, keeps waiting for up to
-/// [`LOG_PATIENCE`], so that a slow log does not make shutdown fail.
+/// [`LOG_PATIENCE`]. Otherwise, a slow log would make shutdown fail.
 async fn stored<P: Platform>(thread: &Shard<P>, group: u64) -> Result<(), Trouble> {
     let until = thread.platform.moment() + LOG_PATIENCE;
     loop {

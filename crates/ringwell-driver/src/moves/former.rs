@@ -94,8 +94,8 @@ async fn go_on<P: Platform>(
 }
 
 /// Waits until another node answers or announces a newer cluster file, but at most for
-/// [`ANNOUNCED_WITHIN`]. Runs at startup if this node's cluster file may be outdated and no other
-/// node in the file answers: a node with a newer file may run at an address that only that file
+/// [`ANNOUNCED_WITHIN`]. Runs at startup if no other node in this node's cluster file answers and
+/// the file may be outdated. A node with a newer file may run at an address that only that file
 /// contains. Such a node contacts this one with [`announce_to_former`]. Returns one shard of each
 /// node that did not answer.
 pub(crate) async fn wait_for_newer<P: Platform>(
@@ -184,7 +184,7 @@ async fn record<P: Platform>(platform: &P, node: &Node, left: &[Former<P>]) {
         tracing::warn!(
             %error,
             "the nodes of the cluster file could not be recorded: if a newer file omits some of \
-             them, they do not learn of it from this node"
+             them, this node cannot announce that file to them"
         );
     }
 }

@@ -77,7 +77,7 @@ pub async fn give<P: Platform>(
             Prepare { shard: to, version, buckets: buckets.clone(), digest: digest.clone() };
         let prepared = post(peers, to, Path::Prepare, &prepare).await.map_err(not_taken)?;
         // A node that runs an older release confirms that it can take the buckets, but does not
-        // report the maximum size of a request.
+        // report the maximum request size.
         let prepared = serde_json::from_slice::<Prepared>(&prepared).ok();
         let body_bytes = prepared.map(|prepared| prepared.body_bytes);
         if buckets.len() * BUCKET_BYTES + PIECE_BYTES_MIN > at_once(node, body_bytes) {
@@ -214,8 +214,8 @@ fn check<P: Platform>(
     Ok(moving)
 }
 
-/// Returns the held pools of `buckets`, each with the end of its hold. If a shard holds all its
-/// pools, all pools of `buckets` are returned. The second value is the end of that hold, or zero if
+/// Returns the held pools in `buckets`, each with the end of its hold. If a shard holds all its
+/// pools, all pools in `buckets` are returned. The second value is the end of that hold, or zero if
 /// there is none. The hold also applies to pools that are added later.
 async fn holds(
     node: &Node,
@@ -265,8 +265,8 @@ async fn deliver<P: Platform>(
     let known = known_apart(platform, node, peers, node.directory(), &still).await;
     let (Known { numbers, answers, at }, doubts) = known.map_err(|error| error.to_string())?;
     let (version, moved) = (owners.version(), buckets.clone());
-    // Holds may have been added since the buckets were released: this node may have been restarted
-    // and may have found the end of a journal damaged.
+    // Holds may have been added since the buckets were released. For example, this node may have
+    // been restarted and found the end of a journal damaged.
     let held = holds(node, peers, &still).await.map_err(|error| error.to_string())?;
     let (mut all_holds, held_until) = held;
     all_holds.extend(&leaving.holds);

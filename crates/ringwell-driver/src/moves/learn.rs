@@ -1,5 +1,5 @@
-//! Exchanges copies of the owners between nodes: after a move, when a node refuses rows of moved
-//! buckets, and when a node starts.
+//! Exchanges copies of the bucket owners between nodes: after a move, when a node refuses rows of
+//! moved buckets, and when a node starts.
 //!
 //! A node whose data is from before a move would serve buckets that it has since given away. Every
 //! node therefore asks the other nodes for the current owners before it serves. If a node learns
@@ -24,7 +24,7 @@ use crate::platform::{Platform, to_its_end};
 use crate::queue::Peers;
 use crate::store::FileError;
 
-/// The time limit for an exchange of copies of the owners with another node. A node that does not
+/// The time limit for exchanging copies of the owners with another node. A node that does not
 /// answer within this time gets the owners later, when it sends rows that are refused.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -105,7 +105,7 @@ pub fn copy(node: &Node, held: Vec<u16>) -> Option<OwnersCopy> {
     Some(OwnersCopy { owners: node.owners()?, stale: node.stale(), held })
 }
 
-/// The effects of receiving another node's copy of the owners.
+/// The effects of a copy of the owners that another node sent.
 #[derive(Debug, Default)]
 pub struct Learnt {
     /// Whether any of the received entries was new to this node.
@@ -125,7 +125,7 @@ pub async fn learn<P: Platform>(
     learn_without(platform, node, peers, (received, Vec::new())).await
 }
 
-/// Like [`learn`]. `elsewhere` contains the shards of this node that belong to the other node in its
+/// Like [`learn`]. `elsewhere` contains this node's shards that belong to the other node in its
 /// newer version of the map.
 async fn learn_without<P: Platform>(
     platform: &P,
@@ -169,7 +169,7 @@ async fn learn_now<P: Platform>(
             version = owners.version(),
             newer_version = received.owners.version(),
             "another node uses a newer version of the cluster file: this node refuses look-ups, \
-             because it may not know all nodes. Restart it with the newer file"
+             because it may not know all nodes. Restart this node with the newer file"
         );
     }
     let has_learnt = if is_newer {
@@ -222,9 +222,9 @@ fn report_stale(count: usize, known: &Owners, received: &Owners) {
 }
 
 /// Records the buckets that this node took over before it lost its data. No move can bring these
-/// buckets back to this node: only their owner can move them, and according to the other nodes,
-/// this node is already their owner. Look-ups must take into account that the buckets' numbers were
-/// here.
+/// buckets back to this node. Only their owner can move them, and the other nodes have recorded
+/// that this node is already their owner. Look-ups must take into account that the buckets' numbers
+/// were here.
 fn note_claims(node: &Node, known: &Owners, received: &Owners) {
     let claimed = known.claimed_by(received, |shard| node.is_own(shard));
     let is_new = !planted(Bug::OwnGapsForgotten) && node.add_claimed(&claimed);

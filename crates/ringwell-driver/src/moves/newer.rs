@@ -1,8 +1,8 @@
 //! Detects that another node uses a newer version of the cluster file.
 //!
 //! A node that starts with a newer file announces it to the nodes in that file. A node that the
-//! file omits or lists at another address must find out by itself. So every node asks the others
-//! for the version that they use. Source: docs/spec/cluster.md, "A newer version of the map".
+//! file omits or lists at another address gets no announcement. So every node asks the others which
+//! version they use. Source: docs/spec/cluster.md, "A newer version of the map".
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
 
-/// Makes all shards of this node serve according to `owners`. Records the owners in `node` only
+/// Makes all of this node's shards serve according to `owners`. Records the owners in `node` only
 /// once every shard uses them, so that a failed step is repeated in the next attempt.
 pub(super) async fn use_owners<P: Platform>(
     platform: &P,

@@ -29,13 +29,13 @@ pub struct Prepare {
     pub digest: String,
 }
 
-/// A part of the state of moving buckets, sent by their previous owner.
+/// Part of the moving buckets' state, sent by their previous owner.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Adopted {
     /// The shard that adopts the state.
     pub shard: u16,
-    /// The sender's time. The clocks of nodes differ, so the receiver uses this time to compute how
+    /// The sender's time. The nodes' clocks differ, so the receiver uses this time to compute how
     /// long each lockout still lasts.
     pub at: u64,
     /// The version of the cluster file.
@@ -51,12 +51,12 @@ pub struct Adopted {
     pub holds: Vec<(u64, u64)>,
 }
 
-/// A number in a request: its code, the pool, the time of the allocation, the end of the lockout,
-/// and the visitor.
+/// A number in a request: its code, the pool, the allocation time, the end of the lockout, and the
+/// visitor.
 pub type NumberWord = (u64, u64, u64, u64, Option<[u8; 16]>);
 
-/// A row of a repeatable batch in a request: the batch, the row, the time, and the number, which is
-/// 0 for overflow.
+/// A row of a repeatable batch in a request: the batch, the row, the time, and the number (0 for
+/// overflow).
 pub type AnswerWord = ([u8; 16], u16, u64, u64);
 
 /// Hands buckets over.
@@ -75,8 +75,9 @@ pub struct Take {
     pub gaps: Vec<Gap>,
 }
 
-/// A held bucket in a request: its index, the time since it arrived without lockouts (0 if it
-/// arrived with them), and the remaining time of the hold on all its pools.
+/// A held bucket in a request: its index, the time since it arrived without lockouts, and the
+/// remaining time of the hold on all its pools. The second field is 0 if the lockouts arrived with
+/// the bucket.
 pub type HoldWord = (u16, u64, u64);
 
 /// A copy of the owners, exchanged for another node's copy.

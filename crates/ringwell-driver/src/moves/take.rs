@@ -49,7 +49,7 @@ pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes a shard of this node adopt the previous owner's state, and returns once that state is
+/// Makes one of this node's shards adopt the previous owner's state, and returns once that state is
 /// durable.
 ///
 /// # Errors
@@ -144,7 +144,7 @@ fn is_taken<P: Platform>(thread: &Shard<P>, adopted: &Adopted) -> bool {
         let is_it = |known: Owner| known == *owner && node.is_returned(*bucket);
         let is_known = |known: Owner| known.moves >= owner.moves;
         // While the node accepts the buckets, this shard may already serve them although other
-        // shards do not know yet that they have arrived.
+        // shards have not processed their arrival yet.
         let is_served = |known: Owner| {
             known.shard != thread.id && directory.placement().of_bucket(*bucket) == thread.id
         };
@@ -155,8 +155,8 @@ fn is_taken<P: Platform>(thread: &Shard<P>, adopted: &Adopted) -> bool {
     })
 }
 
-/// Makes this node the owner of the buckets in `take`. The state of their previous owner must
-/// already have been adopted.
+/// Makes this node the owner of the buckets in `take`. Their previous owner's state must already
+/// have been adopted.
 ///
 /// # Errors
 /// The reason for a refusal, as text for the operator.

@@ -14,8 +14,8 @@ use crate::queue::Peers;
 /// The time limit for the answer to a ping.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns the shards of this node that belong to `other`'s node in a newer version of the map,
-/// which this node has `received` from there. There are none if the version is not newer.
+/// Returns this node's shards that belong to `other`'s node in the version of the map that
+/// `received` contains. There are none unless that version is newer.
 pub(super) async fn shards_elsewhere<P: Platform>(
     platform: &P,
     node: &Node,

@@ -1,4 +1,4 @@
-//! The methods of `Node` that set and read the states of this process's shards.
+//! `Node` methods that set and read the states of this process's shards.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,14 +15,14 @@ impl Node {
         self.shards.iter().find(|state| state.shard == shard)
     }
 
-    /// Sets the state of the journal of `shard`.
+    /// Sets the state of `shard`'s journal.
     pub fn set_journal(&self, shard: u16, journal: JournalState) {
         if let Some(state) = self.state(shard) {
             state.journal.store(journal as u8, Ordering::Relaxed);
         }
     }
 
-    /// Records that the log of `shard` has stored everything up to `group`.
+    /// Records that `shard`'s log has stored everything up to `group`.
     pub fn set_stored(&self, shard: u16, group: u64) {
         if let Some(state) = self.state(shard) {
             state.stored.store(group, Ordering::Relaxed);
@@ -34,8 +34,8 @@ impl Node {
         self.shards.iter().map(|state| state.stored.load(Ordering::Relaxed))
     }
 
-    /// Records that the journal of `shard` stores nothing from `now` on, and records the state of
-    /// that journal and the reason.
+    /// Records that `shard`'s journal stores nothing from `now` on, together with the journal's
+    /// state and the reason.
     pub fn set_trouble(&self, shard: u16, journal: JournalState, reason: &str, now: Moment) {
         if let Some(state) = self.state(shard) {
             *lock(&state.trouble) = Trouble { since: now, reason: reason.to_owned() };
@@ -70,19 +70,19 @@ impl Node {
         })
     }
 
-    /// Sets the state of the history of `shard`.
+    /// Sets the state of `shard`'s history.
     pub fn set_history(&self, shard: u16, history: HistoryState) {
         if let Some(state) = self.state(shard) {
             state.history.store(history as u8, Ordering::Relaxed);
         }
     }
 
-    /// Returns the state of each shard's history, in the order of the shards.
+    /// Returns the state of each shard's history, in shard order.
     pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
         self.shards.iter().map(ShardState::history)
     }
 
-    /// Returns the shards of this process, in ascending order.
+    /// Returns this process's shards, in ascending order.
     pub fn shards(&self) -> impl Iterator<Item = u16> {
         self.shards.iter().map(|state| state.shard)
     }

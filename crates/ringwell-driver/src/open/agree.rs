@@ -29,8 +29,8 @@ pub struct OverflowTaken {
 }
 
 /// Combines the lockouts and the times of shards that were read separately. `reading` is a reading
-/// of the machine's clocks. `last_heartbeat` comes from the last heartbeat of another process that served
-/// these shards.
+/// of the machine's clocks. `last_heartbeat` comes from the last heartbeat of another process that
+/// served these shards.
 pub fn agree<F: Files>(
     reads: &mut [Read<F>],
     reading: &Reading,
@@ -66,7 +66,7 @@ pub fn agree<F: Files>(
 
 /// Passes every lockout to the shard that now owns its number. If there are lockouts to pass, the
 /// directory or the number of shards has changed. Every shard then gets all answers to rows of
-/// repeatable batches, because it may now own the pools of these rows.
+/// repeatable batches, because it may now own these rows' pools.
 fn adopt<F: Files>(reads: &mut [Read<F>]) {
     adopt_doubts(reads);
     let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();

@@ -17,7 +17,7 @@ use crate::canary::{Bug, planted};
 use crate::platform::{Moment, Platform};
 use crate::store::{Dated, Files, Log, SnapshotIndex};
 
-/// The number of leaders of a stream that are tried if one of them has lost a message. A stream has
+/// The number of a stream's leaders that are tried if one of them has lost a message. A stream has
 /// three or five servers, and the client cannot choose which of them leads.
 const LEADERS: u32 = 6;
 

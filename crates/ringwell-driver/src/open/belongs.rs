@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::read::{Read, found_journals};
 use crate::store::{FileError, Files, Identity, ServedMap, Settings, mark_restored};
 
-/// A data directory that belongs to a node of a cluster was to be served without the cluster file.
+/// The data directory belongs to a node of a cluster, but there is no cluster file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} shows that this data directory belongs to a node of a cluster. Without the cluster file, \
@@ -34,8 +34,8 @@ pub fn of_cluster(files: &impl Files, data: &Path) -> Result<Option<OfCluster>, 
     Ok(Some(OfCluster { file: ServedMap::path(data) }))
 }
 
-/// Marks the journals that exist. They will lack the allocations of this process, which keeps them
-/// only in memory, as if the journals had been restored from a copy.
+/// Marks the journals that exist. Like journals that were restored from a copy, they will lack this
+/// process's allocations, which exist only in memory.
 pub(super) fn mark_unread(
     files: &impl Files,
     settings: &Settings,
@@ -53,9 +53,9 @@ pub(super) fn mark_unread(
     })
 }
 
-/// Returns the shards with journals in `data` that this data directory did not write, perhaps
-/// because they belong to another installation. Reads only the heads of the segments. For programs
-/// that do not start a node.
+/// Returns the shards whose journals in `data` were not written by this data directory. These
+/// journals may belong to another installation. Reads only the heads of the segments. Used by
+/// programs that do not start a node.
 ///
 /// # Errors
 /// [`FileError`]

@@ -1,5 +1,5 @@
-//! Shards whose history is lost to the cluster, because the cluster file no longer contains them or
-//! gives them to a node without their journals.
+//! Shards whose history is lost to the cluster. The cluster file no longer contains these shards,
+//! or gives them to a node without their journals.
 //!
 //! Look-ups query the shards in the cluster file. If a shard in the file does not answer, a look-up
 //! takes into account that this shard may have made any allocation. A shard that is not in the file
@@ -11,10 +11,10 @@ use ringwell_directory::{BUCKETS, Owners};
 
 use crate::canary::{Bug, planted};
 
-/// Returns the buckets that, when this data directory was last served, belonged to shards whose
-/// history can no longer be queried; `None` if there are no such shards. `served` contains the owners
-/// at that time, `shards` is the number of shards in the cluster file, and this node has the shards
-/// `own` and the journals of the shards `on_disk`.
+/// Returns the buckets of the shards whose history can no longer be queried, or `None` if there are
+/// no such shards. The buckets belonged to these shards when this data directory was last served.
+/// `served` contains the owners at that time, and `shards` is the number of shards in the cluster
+/// file. This node has the shards in `own`, and the journals of the shards in `on_disk`.
 pub(super) fn buckets(
     served: &Owners,
     shards: u16,
@@ -36,10 +36,10 @@ pub(super) fn buckets(
         shards = ?lost,
         buckets = buckets.len(),
         "the cluster file no longer contains these shards, or gives them to this node, which does \
-         not have their journals. Their visitors are unknown: for times before now, look-ups answer \
-         \"not kept\" for all numbers in these shards' buckets, and for every other number whose \
-         last known lockout had ended, because it may have been in a pool of these shards. If a \
-         node with these shards still runs, stop it at once"
+         not have their journals. Their visitors are unknown. For times before now, look-ups \
+         answer \"not kept\" for all numbers in these shards' buckets. They give the same answer \
+         for every other number whose last known lockout had ended, because the number may have \
+         been in a pool of these shards. If a node with these shards still runs, stop it at once"
     );
     Some(buckets)
 }

@@ -54,7 +54,7 @@ pub struct Followed<F: Files> {
     pub groups: u64,
 }
 
-/// Returns a name for the placement of pools on the shards of several processes.
+/// Returns a name for the placement of pools on several processes' shards.
 #[must_use]
 pub fn placement_name(placement: &Placement) -> String {
     let mut hasher = blake3::Hasher::new();
@@ -149,7 +149,7 @@ pub async fn follow<F: Files, P: Platform>(
     Ok(Followed { read, author, prefix, kept, groups })
 }
 
-/// The state of a log and of the snapshots beside it.
+/// The state of a log and the snapshots beside it.
 struct State {
     /// The range of groups that the log has.
     ends: Range<u64>,
@@ -159,7 +159,7 @@ struct State {
     ahead: Kept,
 }
 
-/// Reads the state of the log and of the snapshots beside it. A new leader may lack groups that the
+/// Reads the state of the log and the snapshots beside it. A new leader may lack groups that the
 /// copy or a snapshot has, so until `stale_until`, the log is read repeatedly.
 async fn state<P: Platform>(
     platform: &P,

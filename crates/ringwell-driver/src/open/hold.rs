@@ -26,10 +26,10 @@ pub struct OldMap {
 }
 
 /// Returns the buckets of `shards` that another node may have served last. The first map causes no
-/// holds, because no number was handed out before it. If a node has not recorded any map and now
-/// starts with a later one, it may have been stopped before it recorded the first. If the node has
-/// missed a map, its buckets may have been on other nodes in between. In both cases, returns all
-/// buckets of `shards`.
+/// holds, because no number was handed out before it. A node that starts with a later map but has
+/// recorded none may have been stopped before it recorded the first. If the node has missed a map,
+/// its buckets may have been on other nodes in between. In both cases, returns all buckets of
+/// `shards`.
 ///
 /// # Errors
 /// [`OldMap`]
@@ -60,8 +60,8 @@ pub(super) struct New {
     pub(super) at_least: Millis,
 }
 
-/// Returns the holds for a startup at `now`. These are the holds from the last run with this data
-/// directory, whether or not they have ended, and the holds of the buckets that are `new` here.
+/// Returns the holds for a startup at `now`. These are the holds of the buckets that are `new`
+/// here, and all holds from the last run with this data directory, even if they have ended.
 ///
 /// If the clock has jumped forward by `ahead`, the earlier holds are lengthened by the same amount.
 /// The lengthened holds are written to disk before a snapshot records the time of this startup.
@@ -120,8 +120,8 @@ pub fn hold_buckets(
 
 /// Returns the latest end of the pool's lockouts that began before `since`, the time when the
 /// bucket came here. After such a lockout began, its number may have been handed out on another
-/// node. If the hold ended before the lockout, the number's state would no longer count as
-/// doubtful, so the hold must last at least until the lockout ends.
+/// node. The hold must last at least until the lockout ends. Otherwise, the number's state would no
+/// longer count as doubtful.
 fn locked_before(shard: &Shard, pool: &RingPool, since: Millis) -> Millis {
     let first = pool.numbers().first().and_then(|range| shard.find(range.first()));
     let Some(pool) = first.and_then(|slot| shard.pool_of(slot)) else { return Millis::ZERO };

@@ -6,9 +6,9 @@ use ringwell_journal::Tip;
 
 use crate::store::{LogEnd, Places, SnapshotIndex};
 
-/// Whether the log has lost groups. This is so if the copy or a snapshot already had a group at
-/// `taken_n`, the place of the take-over in the log, or if `is_other` is set. `is_other` means that
-/// the log has a different group at the place of the copy's last group.
+/// Whether the log has lost groups. `taken_n` is the take-over's place in the log. Groups are lost
+/// if the copy or a snapshot already had a group at that place. They are also lost if `is_other` is
+/// set: the log then has a different group at the place of the copy's last group.
 pub(super) fn report_lost(
     shard: u16,
     taken_n: u64,
@@ -32,7 +32,7 @@ pub(super) fn report_lost(
 }
 
 /// Whether the last message before the take-over comes from another program. The message may be a
-/// group that was damaged beyond recognition, and no later group disproves this.
+/// group that was damaged beyond recognition; no later group shows otherwise.
 pub(super) fn report_foreign(shard: u16, taken_n: u64, places: &Places) -> bool {
     let messages = places.foreign_before(taken_n);
     if messages > 0 {
@@ -56,7 +56,8 @@ pub(super) fn report_past(shard: u16, begins: Option<u64>) -> bool {
             "no snapshot beside the journal's log can be read, and the log's beginning was \
              dropped: the shard continues with the part of the log that remains. All its pools \
              answer with overflow numbers for the longest lifetime, then resume by themselves; \
-             look-ups of earlier times answer \"not kept\". Check the disks of the journal's servers"
+             look-ups for earlier times answer \"not kept\". Check the disks of the journal's \
+             servers"
         );
     }
     begins.is_some()

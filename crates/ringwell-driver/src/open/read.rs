@@ -354,7 +354,7 @@ fn other_journal(
 }
 
 /// Finds a shard whose journal is missing or was replaced. Reads only the heads of the segments.
-/// For programs that do not start a node.
+/// Used by programs that do not start a node.
 ///
 /// # Errors
 /// [`FileError`]

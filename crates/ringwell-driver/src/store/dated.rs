@@ -1,5 +1,5 @@
-//! Wall-clock times that are dated like records: if the wall clock turns out to have been wrong,
-//! they are corrected together with the allocations. Source: docs/spec/journal.md, "History".
+//! Wall-clock times that are dated in the same way as records. If the wall clock was wrong, they
+//! are corrected together with the allocations. Source: docs/spec/journal.md, "History".
 
 use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Noted, shifted, wall_less_shard};
@@ -11,7 +11,7 @@ use crate::canary::{Bug, planted};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub struct Dated {
-    /// The wall-clock time, by the setting of the wall clock when the time was recorded.
+    /// The wall-clock time, by the wall clock's setting when the time was recorded.
     pub(super) recorded: Millis,
     /// The shard time, and the clocks from which the wall-clock time was computed. `None` if they
     /// are unknown or belong to another node.

@@ -107,10 +107,9 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether a file with this name exists.
     fn exists(&self, path: &Path) -> bool;
 
-    /// Returns an id of the current mount of the file system that contains `path`. The id changes
-    /// when the file system is unmounted and mounted again, even within one boot. All bind mounts
-    /// of the file system have the same id. Returns `None` if the operating system does not report
-    /// an id.
+    /// Returns an id of the current mount of `path`'s file system. The id changes when the file
+    /// system is unmounted and mounted again, even within one boot. All bind mounts of the file
+    /// system have the same id. Returns `None` if the operating system does not report an id.
     fn mount_of(&self, path: &Path) -> Option<u64>;
 
     /// Returns unguessable bytes for use in the file at `path`.
@@ -177,13 +176,13 @@ impl FileError {
         self.has_no_room
     }
 
-    /// Adds a further failure, caused by this error, to the message.
+    /// Adds another failure, which this error caused, to the message.
     pub(crate) fn and(self, consequence: &str) -> Self {
         let source = io::Error::new(self.source.kind(), format!("{}; {consequence}", self.source));
         Self { source, ..self }
     }
 
-    /// Changes the path, for a file that now has another name.
+    /// Changes the path in the error, for a file that has been renamed.
     pub(super) fn of(self, path: &Path) -> Self {
         Self { path: path.to_owned(), ..self }
     }
@@ -304,8 +303,8 @@ fn json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>, FileError> {
     serde_json::to_vec(value).map_err(|error| FileError::new("write", path, error.into()))
 }
 
-/// Returns the files in `directory` whose names consist of a number and `extension`, in the order
-/// of these numbers. Returns none if the directory does not exist.
+/// Returns the files in `directory` whose names consist of a number and `extension`, in numerical
+/// order. Returns none if the directory does not exist.
 pub(super) fn numbered(
     files: &impl Files,
     directory: &Path,

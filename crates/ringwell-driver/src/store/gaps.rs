@@ -54,7 +54,7 @@ impl Gap {
         (self.from.recorded, self.to.recorded)
     }
 
-    /// Whether both are the same gap. The clocks of one of them may be unknown or older.
+    /// Whether both are the same gap. The clocks in one of them may be unknown or older.
     fn is_same(&self, other: &Self) -> bool {
         let of = |gap: &Self| (gap.key(), gap.is_of_others);
         of(self) == of(other) && self.buckets == other.buckets
@@ -76,7 +76,7 @@ struct Span<'a> {
     from: u64,
     to: u64,
     /// Whether the gap seems to end before it begins. The wall clock was then wrong in one of the
-    /// two boots, and it is unknown how long the gap lasted.
+    /// two boots, and the gap's length is unknown.
     is_inverted: bool,
     buckets: Option<&'a BTreeSet<u16>>,
     /// See [`Gap::is_of_others`].
@@ -114,8 +114,8 @@ impl Gaps {
         self.push(Gap { from, to, buckets: None, is_of_others: false });
     }
 
-    /// Adds gaps from the beginning until `to` because of shards that are gone. These shards last
-    /// owned `buckets`, but every number may have been in one of their pools before.
+    /// Adds gaps from the beginning of time until `to`, because of shards that are gone. These
+    /// shards last owned `buckets`, but every number may have been in one of their pools before.
     pub fn add_of_others(&mut self, to: impl Into<Dated>, buckets: BTreeSet<u16>) {
         let (from, to) = (Dated::default(), to.into());
         let mut gaps = vec![Gap { from, to, buckets: None, is_of_others: true }];
@@ -174,7 +174,7 @@ impl Gaps {
     /// old history. Returns whether this changed anything.
     pub fn settle(&mut self, dating: Dating<'_>) -> bool {
         let ends = self.0.iter_mut().flat_map(|gap| [&mut gap.from, &mut gap.to]);
-        // All ends are settled, not only the first one that changes.
+        // Every end is settled, even after one has changed.
         ends.filter_map(|end| end.settle(dating).then_some(())).count() > 0
     }
 
@@ -235,11 +235,11 @@ impl Gaps {
 
     /// Corrects the result of a look-up. Another visitor may have received the number in a gap
     /// before `at`, after the lockout in `past` had ended, or after the allocation in `past` had
-    /// been undone. If so, the result records that history is missing. `bucket` is the bucket of the
-    /// number's pool, if the number is in a pool. Gaps that concern all buckets concern the number
-    /// only if `is_here` is set, which means that this shard owns the number or has handed it out.
-    /// Otherwise, the result contains only the end of the gap: this shard may have handed the
-    /// number out, although it has no record of it now.
+    /// been undone. If so, the result records that history is missing. `bucket` is the bucket of
+    /// the number's pool, if the number is in a pool. A gap that concerns all buckets matters only
+    /// if `is_here` is set: this shard owns the number or has handed it out. Otherwise, the result
+    /// contains only the end of the gap, because this shard may have handed the number out without
+    /// having a record of it now.
     #[must_use]
     pub fn judge(
         &self,
@@ -255,7 +255,8 @@ impl Gaps {
             let is_in = |of: &BTreeSet<u16>| bucket.is_some_and(|bucket| of.contains(&bucket));
             gap.buckets.map_or(is_here, is_in)
         };
-        // Other shards' allocations are not undone here, and none is undone before it is made.
+        // Other shards' allocations are not undone here, and no allocation is undone before it is
+        // made.
         let may_be_undone =
             past.held.as_ref().is_some_and(|held| held.pool.is_some()) && since < at;
         let is_undone = |gap: &Span<'_>| {

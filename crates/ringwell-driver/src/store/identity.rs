@@ -1,9 +1,9 @@
 //! The identity of this data directory, and whether its data was restored from a copy.
 //!
 //! A journal alone cannot prove that it is the one that was served last. An empty journal looks
-//! like the journal of a first startup, and a copy looks like the original at the time when the
-//! copy was made. Each data directory therefore has a random name, which other nodes record.
-//! Source: docs/spec/cluster.md, "A lost disk".
+//! like the journal of a first startup. A copy looks like the original at the time of copying. Each
+//! data directory therefore has a random name, which other nodes record. Source:
+//! docs/spec/cluster.md, "A lost disk".
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -62,7 +62,7 @@ impl From<Form> for WrittenJournal {
 #[derive(Debug)]
 pub struct FoundJournal {
     name: String,
-    /// The numbers of the startups that began the journal's segments, in the order of the segments.
+    /// The numbers of the startups that began the journal's segments, in segment order.
     starts: Vec<u64>,
 }
 

@@ -168,7 +168,7 @@ pub trait Reader: Clone + Send + 'static {
 pub struct Damage {
     /// The error.
     pub error: ReadError,
-    /// The start of the next part of the history.
+    /// The start of the history's next part.
     pub next_n: u64,
 }
 

@@ -1,8 +1,8 @@
 //! The store of a shard whose groups are in a log shared by several machines. Files on this machine
 //! mirror the log.
 //!
-//! Determines the order of storing and mirroring: a group counts as stored once the log has it, and
-//! it is mirrored before the next group is stored. The mirror serves look-ups and snapshots. At the
+//! Determines the order of storing and mirroring. A group counts as stored once the log has it, and
+//! is mirrored before the next group is stored. The mirror serves look-ups and snapshots. At the
 //! next startup, it shows which messages the log must contain. Invariant: every group in the mirror
 //! was first stored in the log. Source: docs/spec/log.md.
 
@@ -58,7 +58,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// The pause before the next attempt to store a group in the mirror, if the mirror was full.
 const MIRROR_RETRY: Duration = Duration::from_millis(250);
 
-/// The time that snapshots count as readable after they were read back. Snapshots are large: a
+/// The time for which snapshots count as readable after they were read back. Snapshots are large: a
 /// shard with a million numbers has two of 54 MiB each.
 const READ_BACK_FOR: Duration = Duration::from_mins(1);
 
@@ -300,7 +300,7 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
         Ok(())
     }
 
-    /// The snapshot that is taken at startup is not stored beside the log: startup has just read
+    /// The snapshot that is taken at startup is not stored beside the log. Startup has just read
     /// the whole log, and an upload would only delay the first numbers.
     fn draft(&self, replay_from: u64) -> Result<LogDraft<M::Draft>, FileError> {
         let shelved = self.shelved.clone().filter(|_| self.stored_at.get().is_some());

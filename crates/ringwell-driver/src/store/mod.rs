@@ -120,8 +120,8 @@ const MEMORY_HISTORY_BYTES: u64 = 128 << 20;
 /// allocation. With less, dropping old groups would mean copying most of their contents.
 const MEMORY_NUMBER_BYTES: u64 = 128;
 
-/// Returns an eighth of the maximum age of history. A segment of this age is replaced by a new one.
-/// A snapshot of this age is followed by a new one if records are written.
+/// Returns one eighth of the maximum history age. A segment of this age is replaced by a new one. A
+/// snapshot of this age is followed by a new one if records are written.
 #[must_use]
 pub const fn segment_span(history_age: Millis) -> Millis {
     Millis(history_age.0 / 8)
@@ -191,7 +191,7 @@ impl Settings {
         self.history_age.map(segment_span)
     }
 
-    /// Returns the directory of a shard's journal.
+    /// Returns a shard's journal directory.
     #[must_use]
     pub fn shard_directory(&self, shard: u32) -> PathBuf {
         self.data.join("journal").join(shard.to_string())

@@ -1,8 +1,8 @@
 //! The periods in which numbers with a history were overflow numbers: `overflow-periods.json`.
 //!
-//! Many visitors see an overflow number, so a call to it cannot be attributed to a visitor who
-//! received the number before it became an overflow number. The directory of pools contains only
-//! the current overflow numbers.
+//! Many visitors see an overflow number. A call to it therefore cannot be attributed to a visitor
+//! who received the number before it became an overflow number. The directory of pools contains
+//! only the current overflow numbers.
 
 use std::io;
 use std::path::Path;
@@ -97,7 +97,7 @@ impl OverflowPeriods {
     /// old history. Returns whether this changed anything.
     pub fn settle(&mut self, dating: Dating<'_>) -> bool {
         let ends = self.0.iter_mut().flat_map(|it| [Some(&mut it.from), it.to.as_mut()]);
-        // All ends are settled, not only the first one that changes.
+        // Every end is settled, even after one has changed.
         ends.flatten().filter_map(|end| end.settle(dating).then_some(())).count() > 0
     }
 
@@ -135,7 +135,7 @@ mod tests {
 
     const MEMBER: &str = "2005550001";
     const CLOCKS: Clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
-    /// No time has been recorded with its clocks, so any clocks will do.
+    /// The recorded times have no clocks, so any clocks will do.
     const ANY: Dating<'_> = Dating { now: CLOCKS, noted: &[] };
 
     #[test]

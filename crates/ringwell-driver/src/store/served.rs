@@ -77,8 +77,8 @@ pub struct Leaving {
 
 impl ServedMap {
     /// Returns the record of a node whose buckets are determined by `owners`. `is_own` returns
-    /// whether a shard belongs to the node. Only the holds of the node's own buckets and of leaving
-    /// buckets are kept.
+    /// whether a shard belongs to the node. Only the holds of the node's own buckets and of buckets
+    /// in transit are kept.
     pub fn of(
         owners: Owners,
         is_own: impl Fn(u16) -> bool,

@@ -1,7 +1,7 @@
 //! The overflow numbers that a node of a cluster served last: `overflow-numbers.json`.
 //!
-//! If a number has become an overflow number while the node was stopped, the node cannot tell from
-//! its own journals whether a visitor of another node still holds the number.
+//! If a number became an overflow number while the node was stopped, the node's own journals do not
+//! show whether another node's visitor still holds the number.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,8 +27,8 @@ pub struct ServedOverflow {
 }
 
 impl ServedOverflow {
-    /// Returns the record of a node that serves `directory`, without the overflow numbers in
-    /// `withheld`, each of which a visitor may hold until the given time.
+    /// Returns the record of a node that serves `directory` without the overflow numbers in
+    /// `withheld`. A visitor may hold each of these numbers until the given time.
     #[must_use]
     pub fn of(directory: &Directory, withheld: &[(PromoNumber, Millis)]) -> Self {
         let withheld: BTreeMap<u64, u64> =

@@ -92,8 +92,8 @@ impl<F: Files> ShardStore<F> {
         snapshots::read(&self.files, snapshot)
     }
 
-    /// Reads the groups after the loaded snapshot, or the whole journal if there is none, and
-    /// passes each group to `visit`. Changes nothing.
+    /// Passes each group after the loaded snapshot to `visit`, or every group of the journal if no
+    /// snapshot was loaded. Changes nothing.
     ///
     /// # Errors
     /// Returns [`OpenError`]; the shard must then not start.
@@ -238,8 +238,8 @@ impl<F: Files> ShardStore<F> {
         Ok((InlineJournal::new(journal, frames), tip))
     }
 
-    /// Makes the end of the old journal durable, because it may be only in the page cache, and cuts
-    /// off an unfinished write. Damaged frames are kept, because they may be evidence.
+    /// Makes the end of the old journal durable, because it may be only in the page cache. Also
+    /// cuts off an unfinished write. Damaged frames are kept, because they may be evidence.
     ///
     /// Before an unfinished write is cut off, a block that marks the segment's end is written. So
     /// if a shortened file has no such block, its end was lost.

@@ -90,8 +90,8 @@ impl<F: Files> Draft for SnapshotFile<F> {
         self.shared.index().next_n() - 1
     }
 
-    /// Also removes all older snapshots except the previous one, and those that could not be read at
-    /// startup.
+    /// Also removes all older snapshots except the previous one, and those that could not be read
+    /// at startup.
     fn publish(mut self, through: u64) -> Result<(), FileError> {
         if self.shared.index().next_n() <= through {
             let refused = io::Error::other(format!("group {through} is not stored yet"));

@@ -16,9 +16,9 @@ use crate::locks::lock;
 /// The number of zero bytes that are written before each flush. It is small, so that a frame never
 /// waits for a whole segment of zeros.
 const FILL_BYTES: usize = 1 << 20;
-/// The maximum number of spares in excess of the target (`wanted`). These are the files of dropped
-/// segments: once history has reached its limit, an old segment is dropped for each new one, so no
-/// more files need to be filled.
+/// The maximum number of spares in excess of the target (`wanted`). The extra spares are the files
+/// of dropped segments. Once history has reached its limit, an old segment is dropped for each new
+/// one, so no more files need to be filled.
 const DROPPED_MAX: usize = 4;
 /// The pause before the thread tries again to prepare a file, for example if the disk is full.
 const RETRY: Duration = Duration::from_millis(250);
@@ -30,10 +30,10 @@ pub struct Spares<F> {
     directory: PathBuf,
     segment_bytes: u64,
     wanted: usize,
-    /// Whether new files are left sparse instead of being filled with zeros, as for the local copy
-    /// of a log. Such a copy need not survive a power cut, and a machine that takes a shard over
-    /// must not wait until zeros are written. A full disk is then detected only when a frame does
-    /// not fit.
+    /// Whether new files stay sparse instead of being filled with zeros, as in the local copy of a
+    /// log. Such a copy need not survive a power cut, and a machine that takes a shard over must
+    /// not wait until zeros are written. A full disk is then detected only when a frame does not
+    /// fit.
     is_sparse: bool,
     state: Mutex<SpareFiles>,
     changed: Condvar,

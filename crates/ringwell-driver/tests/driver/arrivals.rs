@@ -1,4 +1,4 @@
-//! Numbers that enter one node's pools although another node may have handed them out.
+//! Tests numbers that enter one node's pools although another node may have handed them out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) fn longest() -> Millis {
     lockout(LIFETIME) + LIST_SPREAD
 }
 
-/// Returns a pool of the first node's shard 0 and a pool of the second node's shard 2.
+/// Returns two pools: one of the first node's shard 0, and one of the second node's shard 2.
 pub(crate) fn two_pools(pair: &Pair) -> (PoolId, PoolId) {
     let first = |side: &Side, shard| side.node.directory().pools_of(shard).next().unwrap().id();
     (first(&pair.a, 0), first(&pair.b, 2))
@@ -69,7 +69,7 @@ pub(crate) fn left(side: &Side, shard: u16, pool: PoolId) -> Option<u64> {
     left
 }
 
-/// The state of the other node when a number passes from that node to this one.
+/// The other node's state when a number passes from that node to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Other {
     /// The other node still has the number in a pool.
@@ -156,9 +156,9 @@ fn pools_that_get_numbers_are_held_while_those_may_be_locked_elsewhere() {
     }
 }
 
-/// Moves a number back from a pool of the other node to a pool of this node. Each node has a
-/// lockout of this number (`here` and `there`, in ms); the lockouts began `apart` ms apart. Returns
-/// the pool, the number, and the shard time at the start of this function.
+/// Moves a number back from one of the other node's pools to one of this node's pools. Each node
+/// has a lockout of this number (`here` and `there`, in ms); the lockouts began `apart` ms apart.
+/// Returns the pool, the number, and the shard time at the start of this function.
 async fn comes_back(
     pair: &Pair,
     here: u64,
@@ -212,7 +212,8 @@ fn a_lockout_that_is_known_here_holds_no_pool_and_is_lengthened() {
     }
 }
 
-/// The number was in a pool here before, and may have been handed out elsewhere since.
+/// A number that was in a pool here before may have been handed out elsewhere since. Its pool must
+/// be held at least until now.
 #[test]
 fn a_number_that_was_here_before_is_held_at_least_until_now() {
     let platform = Virtual::default();
@@ -304,7 +305,8 @@ fn a_start_with_unchanged_lists_holds_nothing() {
     }
 }
 
-/// This node's pools may contain other nodes' numbers, but a silent node may not have started yet.
+/// At its first start, a node asks about all its numbers, which may be other nodes' numbers. It
+/// does not wait for silent nodes, which may not have started yet.
 #[test]
 pub fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
     for other in ALL {
@@ -357,7 +359,8 @@ fn a_list_that_was_served_before_the_start_holds_its_pools_like_any_other() {
     }
 }
 
-/// While a machine was asleep, its node's numbers may have moved to other nodes' pools.
+/// While a machine was asleep, its node's numbers may have moved to other nodes' pools. The node's
+/// shards must ask the other nodes before they hand out a number.
 #[test]
 fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
     for (suspended, other, wanted) in [
@@ -497,7 +500,7 @@ pub(crate) fn a_change_of_the_list_is_recorded_without_losing_newer_owners_and_n
     }
 }
 
-/// The bucket was released, but its next owner has not accepted it yet.
+/// The pool's bucket was released but not accepted yet. Numbers that enter the pool must be held.
 #[test]
 fn numbers_that_enter_a_pool_in_transit_are_held_there_too() {
     let platform = Virtual::default();
@@ -520,7 +523,7 @@ fn numbers_that_enter_a_pool_in_transit_are_held_there_too() {
     });
 }
 
-/// While a number's pool was held, another node may have handed out the number.
+/// A number stays in doubt in its next pool if another node may have handed it out during a hold.
 #[test]
 fn a_number_stays_in_doubt_in_its_next_pool_after_the_hold_of_its_former_one() {
     for is_over in [false, true] {
@@ -542,8 +545,8 @@ fn a_number_stays_in_doubt_in_its_next_pool_after_the_hold_of_its_former_one() {
     }
 }
 
-/// A number entered a pool in transit and may have been handed out elsewhere since. The giver has
-/// an allocation of this number, but the next owner may have a newer one.
+/// A number entered a pool in transit and may have been handed out elsewhere since. The giver must
+/// not send its allocation as the newest, because the next owner may have a newer one.
 #[test]
 pub(crate) fn an_old_allocation_of_a_number_that_enters_a_pool_in_transit_is_not_sent_as_the_newest()
  {

@@ -165,7 +165,7 @@ fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
         let state = |shard| Arc::new(before.moved(all_to(shard)));
         let (outdated, newest) = (state(1), state(owner));
         let [shard, old, new] = [0, 1, usize::from(owner)].map(|index| Rc::clone(&all[index].0));
-        // The new owner has never had the numbers of this test before.
+        // The new owner has not had this test's numbers before.
         for (index, _) in Changes::between(&before, &newest, 1).removed {
             old.engine.borrow_mut().remove_pool(index);
         }

@@ -1,4 +1,4 @@
-//! Startups with the data of a cluster's node but without its cluster file, startups in memory
+//! Tests startups with a cluster node's data but without its cluster file, startups in memory
 //! beside journals, and journals that a data directory did not write.
 
 use std::collections::BTreeSet;
@@ -66,7 +66,8 @@ fn a_start_in_memory_marks_the_journals_that_are_there() {
     assert_eq!(data.start(&two, Millis(30)).copied, None);
 }
 
-/// Another machine may have served the shards since, and its answers are only in the log.
+/// Copies of a shared log may lack answers: another machine may have served the shards since, and
+/// its answers are only in the log.
 #[test]
 pub(crate) fn copies_of_a_shared_log_may_lack_answers_if_they_are_used_without_it() {
     let data = Data::new(Durability::Disk);
@@ -118,8 +119,8 @@ fn journals_of_other_installations_are_noticed_but_not_those_of_former_shards() 
     }
 }
 
-/// If the last owner of a bucket is gone together with its journal, look-ups for that time must not
-/// say that no one had a number.
+/// If a bucket's last owner is gone together with its journal, look-ups for that time must not
+/// answer that no visitor had a number.
 #[test]
 fn the_history_of_shards_that_are_gone_is_missing() {
     let owners = Owners::at_first(1, &Placement::even(2).unwrap());

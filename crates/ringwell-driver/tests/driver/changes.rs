@@ -103,7 +103,7 @@ async fn overflow_after(pair: &Pair, ms: u64, pool: PoolId) -> Option<PromoNumbe
     a.node.directory().pool(pool).unwrap().overflow()
 }
 
-/// Node a does not know the lockouts on node b.
+/// Node a has no record of the lockouts on node b, so it waits for the longest lifetime.
 #[test]
 fn a_number_in_rotation_on_another_node_is_an_overflow_number_after_the_longest_lifetime() {
     let platform = Virtual::default();
@@ -118,7 +118,7 @@ fn a_number_in_rotation_on_another_node_is_an_overflow_number_after_the_longest_
     });
 }
 
-/// The numbers leave the other pool in the same change.
+/// A number that leaves a pool in the same change must wait only for its own lockout.
 #[test]
 fn a_number_that_leaves_a_pool_of_this_node_is_an_overflow_number_after_its_lockout() {
     let platform = Virtual::default();

@@ -22,12 +22,12 @@ use crate::support::Virtual;
 
 const HOUR: i64 = 3_600_000;
 
-/// Returns the clocks by which a startup dates gaps.
+/// Returns the clocks that a startup uses to date gaps.
 pub(crate) fn dating(begun: &Begun<OsFiles>) -> Dating<'_> {
     Dating { now: begun.clocks, noted: &begun.facts.noted }
 }
 
-/// Returns the clocks of a machine at the time `since` after [`START`]. The wall clock is ahead by
+/// Returns a machine's clocks at the time `since` after [`START`]. The wall clock is ahead by
 /// `ahead`.
 fn off(since: Millis, boot: u64, ahead: i64) -> Reading {
     let right = reading(since);
@@ -95,8 +95,8 @@ async fn pass(platform: &Virtual, minutes: u64) {
     platform.sleep_until(platform.moment() + Duration::from_mins(minutes)).await;
 }
 
-/// Creates nodes whose pools have one number each. Node a's wall clock is ahead by `ahead`, and is
-/// right if that is one hour.
+/// Creates nodes whose pools have one number each. Node a's wall clock is ahead of the platform's
+/// by `ahead`, which is right if it equals [`RIGHT`].
 fn pair_with_wrong_clock(platform: &Virtual, ahead: Duration) -> Pair {
     let pools = demo_pools(40, 1, pair::LIFETIME).unwrap();
     let pair = Pair::with(platform, pools, |_| Facts::default());
@@ -110,7 +110,7 @@ async fn ask(side: &Side, number: ringwell_core::PromoNumber, at: u64) -> Past {
 
 const RIGHT: Duration = Duration::from_hours(1);
 
-/// Another node has recorded a longer journal than node a has.
+/// The gap is recorded because another node has recorded a longer journal than node a has.
 #[test]
 fn the_gap_that_another_node_knows_of_is_known_after_the_wall_clock_is_corrected() {
     for ahead in [Duration::ZERO, RIGHT, 2 * RIGHT] {

@@ -1,4 +1,4 @@
-//! A node that goes on with an old list of pools after a suspension or a restart.
+//! Tests a node that continues with an old list of pools after a suspension or a restart.
 
 use std::time::Duration;
 
@@ -55,7 +55,8 @@ fn resumes_with_an_old_list(links: Links) {
 }
 
 /// Node a's list goes back to an older state, in which a number is in a pool of node a. Node b
-/// cannot read the older list, and goes on to hand the number out.
+/// cannot read the older list, and continues to hand the number out. Node a must ask whether the
+/// other nodes use the older list.
 #[test]
 pub fn a_node_whose_list_goes_back_asks_whether_the_others_have_followed() {
     let platform = Virtual::default();

@@ -39,7 +39,7 @@ struct Disk(Arc<Faults>);
 #[derive(Debug, Default)]
 struct Faults {
     next: Mutex<Vec<Call>>,
-    /// If this is not zero, every random byte that is drawn has this value.
+    /// If not zero, the value of every random byte that is drawn.
     drawn: AtomicU8,
     error: AtomicI32,
     flushes: AtomicU32,

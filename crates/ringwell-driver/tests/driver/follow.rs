@@ -1,5 +1,5 @@
 //! Startups from a log: the messages that are accepted, the messages that are refused, and the
-//! owner of the shard afterwards.
+//! shard's owner afterwards.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, ready};
@@ -284,7 +284,7 @@ fn a_log_that_ends_earlier_than_when_it_was_found_is_in_doubt() {
 #[test]
 fn a_log_that_lacks_what_another_process_has_reported_is_in_doubt() {
     let none = LogEnd::default();
-    // The previous owner of the log had epoch 1 and stored groups 2 to 4.
+    // The log's previous owner had epoch 1 and stored groups 2 to 4.
     let reports = [(0, 0, false), (1, 0, false), (1, 4, false), (1, 5, true), (2, 4, true)];
     for (epoch, group, is_in_doubt) in reports {
         let platform = Virtual::default();
@@ -374,7 +374,7 @@ fn missing_damaged_or_foreign_messages_are_never_skipped() {
     };
     let error = refused(&|log| log.change(3, fork));
     assert!(matches!(error, FollowError::Chain { n: 3, .. }), "{error}");
-    // The second byte of a group is the flags of its first record.
+    // A group's second byte contains the flags of its first record.
     let newer = |message: Vec<u8>| {
         let (author, mut group) = decode_message(&message).unwrap();
         group.body[1] |= 1 << 7;
@@ -494,7 +494,7 @@ fn a_shard_whose_log_lost_groups_of_the_copy_continues_in_doubt() {
     let before = platform.0.now();
     let owner = start(&platform, &log, data.path()).unwrap();
     assert!(owner.read.is_in_doubt);
-    // Another server of the log might still have the missing groups, so startup waits.
+    // Another of the log's servers might still have the missing groups, so startup waits.
     let took = platform.0.now().since(before).as_secs();
     assert!((STALE_SECONDS..STALE_SECONDS + 2).contains(&took), "it took {took} s");
     assert_eq!(owner.read.recovered.tip.next_n, 5, "three, and its own");

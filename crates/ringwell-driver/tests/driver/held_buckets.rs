@@ -24,7 +24,7 @@ link = "127.0.0.1:9000"
 listen = ["127.0.0.1:8080"]
 "#;
 
-/// The time since the bucket has been held.
+/// The time since which the bucket has been held.
 const HELD: Millis = Millis(10_000);
 
 /// Two pools of shard 0; the bucket of the first one is held.
@@ -57,7 +57,8 @@ fn restarted(
     Pair::of(platform, pools.collect(), begun, cluster)
 }
 
-/// The list has changed while the node was stopped.
+/// The list changed while the node was stopped. A pool that got numbers from a held bucket must be
+/// held after the restart.
 #[test]
 pub(crate) fn a_pool_that_got_numbers_from_a_held_bucket_is_held_after_a_restart() {
     let moved = |list: &Directory| {
@@ -93,7 +94,8 @@ fn a_node_alone_doubts_no_numbers_after_the_hold() {
     });
 }
 
-/// The numbers were in no pool when the node was restarted.
+/// Numbers from a held bucket must be held even if they were in no pool when the node was
+/// restarted.
 #[test]
 fn numbers_from_a_held_bucket_that_were_in_no_pool_are_held_too() {
     let platform = Virtual::default();
@@ -113,7 +115,8 @@ fn numbers_from_a_held_bucket_that_were_in_no_pool_are_held_too() {
     });
 }
 
-/// The node has lost its disk, and starts with a list that another node does not have yet.
+/// A node that has lost its disk starts with a list that another node does not have yet. The hold
+/// must last for the lifetimes in the other node's list.
 #[test]
 pub(crate) fn a_hold_lasts_as_long_as_a_lifetime_of_another_node_s_list() {
     for is_changed_there in [false, true] {

@@ -34,7 +34,7 @@ fn pair_with_one_number_each(platform: &Virtual) -> Pair {
     Pair::with(platform, pools, |_| Begun::default())
 }
 
-/// Returns the list of pools without `pool`, whose number is in a pool of shard 1 instead.
+/// Returns the list of pools without `pool`, and with its number in a pool of shard 1 instead.
 fn moved_to_shard_1(side: &Side, pool: PoolId, number: PromoNumber) -> Arc<Directory> {
     let before = side.node.directory();
     let other = before.pools_of(1).next().unwrap().id();
@@ -48,9 +48,9 @@ async fn pass(platform: &Virtual, minutes: u64) {
     platform.sleep_until(platform.moment() + Duration::from_mins(minutes)).await;
 }
 
-/// The numbers of node a have moved to node b. Node b sends each shard of node a two requests: the
-/// first asks for the allocations that the shard made, the second for the records of allocations
-/// that node b knows. Node a answers all, some or none of these requests.
+/// The numbers of node a have moved to node b. Node b sends two requests to each of node a's
+/// shards. The first asks for the allocations that the shard made, and the second for the records
+/// of allocations that node b knows. Node a answers all, some or none of these requests.
 #[test]
 fn a_visitor_is_named_if_his_node_answers_only_the_second_question() {
     let platform = Virtual::default();
@@ -78,7 +78,7 @@ fn a_visitor_is_named_if_his_node_answers_only_the_second_question() {
     });
 }
 
-/// The data of the starting node may be an older copy, which only the other nodes can detect.
+/// The starting node's data may be an older copy, which only the other nodes can detect.
 #[test]
 pub fn a_starting_node_names_no_visitor() {
     let platform = Virtual::default();
@@ -102,7 +102,7 @@ pub fn a_starting_node_names_no_visitor() {
 }
 
 /// The number goes to its next visitor on another shard, which has no record of the previous
-/// visitor.
+/// visitor. Look-ups must still find the end of the previous visitor's allocation.
 #[test]
 fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
     let platform = Virtual::default();
@@ -139,7 +139,8 @@ fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
 }
 
 /// Node a's wall clock is ahead. According to the clocks, its allocations are therefore newer than
-/// those of node b, which has taken the numbers over since.
+/// those of node b, which has taken the numbers over since. Look-ups must still name node b's
+/// visitors.
 #[test]
 pub(crate) fn the_owner_knows_the_newest_visitor_even_if_a_clock_is_wrong() {
     let platform = Virtual::default();
@@ -168,8 +169,8 @@ pub(crate) fn the_owner_knows_the_newest_visitor_even_if_a_clock_is_wrong() {
 }
 
 /// Node b's wall clock is ahead, so its allocations seem newer than node a's later ones. Afterwards
-/// the numbers move to another shard of node b, which has handed none of them out, but knows that
-/// node a's allocations are the newest.
+/// the numbers move to another shard of node b. That shard has handed none of them out, but has
+/// recorded that node a's allocations are the newest.
 #[test]
 pub(crate) fn an_owner_without_allocations_knows_the_newest_visitor_before_the_numbers_arrived() {
     let platform = Virtual::default();
@@ -226,7 +227,7 @@ pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
         b.node.set_gaps(gaps);
         moves::learn(&platform, &a.node, &a.peers, owners()).await;
         let at = began.0 + 1000;
-        // Node b need not know that the buckets are its own.
+        // Node b may lack the record that it owns the buckets.
         for is_known in [false, true] {
             if is_known {
                 moves::learn(&platform, &b.node, &b.peers, owners()).await;
@@ -238,7 +239,7 @@ pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
 }
 
 /// Node b took node a's buckets, and then lost its data. It may have ended the lockout on request
-/// and handed the number out again, although node a knows only of the lockout.
+/// and handed the number out again, although node a has recorded only the lockout.
 #[test]
 fn a_lockout_that_the_owner_may_have_ended_names_no_visitor() {
     let platform = Virtual::default();
@@ -269,7 +270,8 @@ fn a_lockout_that_the_owner_may_have_ended_names_no_visitor() {
     });
 }
 
-/// A node's clock may be set between two queries about one allocation.
+/// A node that has answered with the record is not asked for it again, because its clock may be set
+/// between the two queries.
 #[test]
 pub(crate) fn a_node_that_has_answered_with_the_record_is_not_asked_for_it_again() {
     let platform = Virtual::default();
@@ -290,8 +292,9 @@ pub(crate) fn a_node_that_has_answered_with_the_record_is_not_asked_for_it_again
     });
 }
 
-/// While its pools were held, node b could not know whether its own allocations were the newest, so
-/// it did not send them when the pools went back to node a. Only node b can name their visitors.
+/// While node b's pools were held, it was uncertain whether node b's own allocations were the
+/// newest. Node b therefore did not send them when the pools went back to node a. Only node b can
+/// name their visitors.
 #[test]
 pub(crate) fn a_visitor_whose_allocation_was_in_doubt_when_its_pool_moved_hides_no_later_one() {
     let platform = Virtual::default();
@@ -330,7 +333,8 @@ pub(crate) fn a_visitor_whose_allocation_was_in_doubt_when_its_pool_moved_hides_
 }
 
 /// Node b has taken a number over in doubt: it does not have the record of the number's newest
-/// allocation, and other nodes may have recorded later ones.
+/// allocation, and other nodes may have recorded later ones. The allocation that node b reports may
+/// therefore not be the newest.
 #[test]
 pub(crate) fn an_allocation_without_its_record_may_not_be_the_newest() {
     let platform = Virtual::default();
@@ -360,7 +364,7 @@ pub(crate) fn an_allocation_without_its_record_may_not_be_the_newest() {
 }
 
 /// Node a once lost data. A number later came back to node a from node b, and node b has since lost
-/// its record of that number.
+/// its record of that number. The lost periods must not hide allocations that followed them.
 #[test]
 pub(crate) fn a_lost_period_hides_no_allocation_that_followed_it() {
     let platform = Virtual::default();
@@ -391,8 +395,8 @@ pub(crate) fn a_lost_period_hides_no_allocation_that_followed_it() {
     });
 }
 
-/// The node that lost its data has lost the number's state with it, and the number has left the
-/// node's pools.
+/// A node that lost its data may have handed out any number, even a number that has left its pools
+/// and whose state was lost.
 #[test]
 pub(crate) fn a_node_that_lost_its_data_may_have_handed_out_any_number() {
     let platform = Virtual::default();
@@ -435,8 +439,8 @@ fn a_process_that_was_replaced_names_no_holder() {
     });
 }
 
-/// A new list moves a number back to a pool of the node that owned the number before, but the shard
-/// of that pool has not read the new list yet.
+/// A new list moves a number back to a pool of the number's previous owner, but that pool's shard
+/// has not read the new list yet. That shard's answer must not count as the owner's answer.
 #[test]
 pub(crate) fn the_next_owner_is_not_believed_before_it_has_taken_the_number_in() {
     let platform = Virtual::default();

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::pair::{self, LIFETIME, Links, Pair, Side, allocate};
 use crate::support::Virtual;
 
-/// Reports `journals` to a node, and returns the records that the node had of the journals of
+/// Reports `journals` to a node, and returns the node's earlier records of the journals of
 /// `shards`.
 pub(crate) async fn exchange(
     side: &Side,
@@ -38,7 +38,7 @@ fn first_pool(side: &Side, shard: u16) -> PoolId {
 
 #[test]
 fn a_journal_is_doubted_if_the_record_has_another_name_or_is_longer() {
-    // When the node started, group 1 was the next group of each of its journals.
+    // When the node started, group 1 was the next group in each of its journals.
     for (name, n, is_doubted) in
         [("a", 0, false), ("a", 1, false), ("a", 2, true), ("old", 0, true), ("old", 1, true)]
     {
@@ -77,7 +77,8 @@ fn a_journal_is_doubted_if_the_record_has_another_name_or_is_longer() {
     }
 }
 
-/// Only the other node has served a list with longer lifetimes than the current list.
+/// The hold must cover the longer lifetimes of an earlier list, even if only the other node has
+/// served that list.
 #[test]
 fn a_doubted_journal_is_held_for_lifetimes_that_only_other_nodes_know() {
     for earlier in [Millis::ZERO, Millis(100_000)] {
@@ -101,7 +102,7 @@ fn a_doubted_journal_is_held_for_lifetimes_that_only_other_nodes_know() {
     }
 }
 
-/// Under the previous map, the buckets of shard 1 belonged to shard 0. Shard 1 knows none of the
+/// Under the previous map, the buckets of shard 1 belonged to shard 0. Shard 1 has no record of the
 /// allocations that shard 0 has lost.
 #[test]
 pub fn a_doubted_journal_holds_buckets_that_another_shard_of_the_node_now_has() {

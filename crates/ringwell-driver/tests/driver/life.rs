@@ -121,7 +121,7 @@ fn owners_that_were_served_last_count_under_the_same_cluster_file() {
     assert_eq!(place(Some(&two)), (0, Some(by_file)));
 }
 
-/// The store cannot take snapshots.
+/// The store cannot take snapshots, so only flushed records are saved.
 #[test]
 fn a_shard_without_a_last_snapshot_has_saved_only_what_was_flushed() {
     for (durability, has_rows, wanted) in [
@@ -135,7 +135,7 @@ fn a_shard_without_a_last_snapshot_has_saved_only_what_was_flushed() {
         let (shard, _queue) = shards(&platform, 1, Millis(60_000), durability).remove(0);
         platform.run(async {
             if has_rows {
-                // No task runs that would store the group of these rows.
+                // No task runs that would store these rows' group.
                 bulk(&shard, body(&shard, 3), &platform.terms(20)).await;
             }
             let store = Memory::new([1; 16], 1 << 20);

@@ -96,7 +96,7 @@ impl Platform for Wired {
     }
 }
 
-/// Carries requests to a shard of the other node.
+/// Carries requests to one of the other node's shards.
 #[derive(Clone, Default)]
 struct Wire {
     platform: Wired,
@@ -481,7 +481,7 @@ fn requests_between_nodes_have_a_known_path_and_the_secret() {
 }
 
 /// The newer file gives the shard of the omitted node to another node. The omitted node may be
-/// started at any time.
+/// started at any time, and must be informed at its former address.
 #[test]
 pub fn a_node_that_a_newer_file_omits_is_informed_at_its_former_address() {
     let platform = Wired::default();

@@ -90,7 +90,7 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
         let outcome = allocate(b.shard(2), free, 2);
         let Outcome::Kept { number } = outcome else { panic!("{outcome:?}") };
         assert_ne!(number, given[&free]);
-        // The next owner knows the allocation, but not its parameters.
+        // The next owner has the allocation, but not its parameters.
         for number in given.values() {
             let (reply, past) = oneshot::channel();
             let at = Moment::Shard(b.shard(2).now());
@@ -99,8 +99,8 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
             let known = past.await.unwrap().unwrap().held.unwrap();
             assert_eq!((known.pool, known.allocated_at), (None, now));
         }
-        // The files of both nodes agree about the move, and shard 1, whose buckets were not moved,
-        // keeps its numbers.
+        // Both nodes' files agree about the move, and shard 1, whose buckets were not moved, keeps
+        // its numbers.
         assert!(served(a).leaving.is_empty());
         assert!(served(b).buckets.is_superset(&moving));
         assert!(served(a).buckets.is_disjoint(&moving));
@@ -111,7 +111,7 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
     });
 }
 
-/// The node that handed out the numbers still has their lockouts, and reports them.
+/// A suspended shard must not hold pools because of lockouts that a previous owner still reports.
 #[test]
 fn a_suspended_shard_does_not_hold_pools_because_of_lockouts_that_moved_to_it() {
     let platform = Virtual::default();
@@ -187,7 +187,7 @@ fn the_other_node_hears_of_a_move_between_shards_of_one() {
 }
 
 /// The next owner has agreed to the move. Before the move takes place, a new list on the next
-/// owner's node adds numbers to the pool.
+/// owner's node adds numbers to the pool. The next owner must hold the pool.
 #[test]
 fn a_pool_whose_list_changes_during_its_move_is_held_by_its_next_owner() {
     let platform = Virtual::default();
@@ -215,7 +215,7 @@ fn a_pool_whose_list_changes_during_its_move_is_held_by_its_next_owner() {
     });
 }
 
-/// The first node starts with a copy of its data that was made before the move.
+/// A node with data from before a move must stop serving, and its lockouts must be waited for.
 #[test]
 fn a_node_with_data_from_before_a_move_stops_and_its_lockouts_are_waited_for() {
     let platform = Virtual::default();
@@ -475,7 +475,7 @@ fn a_move_that_was_accepted_is_not_taken_back_after_another_move_there() {
     });
 }
 
-/// The next owner accepts only small requests.
+/// An interrupted move must continue in pieces that are small enough for the next owner.
 #[test]
 fn an_interrupted_move_continues_in_pieces_that_are_accepted() {
     let platform = Virtual::default();
@@ -511,7 +511,7 @@ fn an_interrupted_move_continues_in_pieces_that_are_accepted() {
     });
 }
 
-/// More numbers have been removed from their pools than fit into one piece of the transfer.
+/// Lockouts of removed numbers must move too, even if they do not fit into one piece.
 #[test]
 fn lockouts_of_numbers_that_have_left_their_pools_move_along() {
     let platform = Virtual::default();

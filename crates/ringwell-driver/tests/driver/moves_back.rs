@@ -21,8 +21,9 @@ fn hand_out_of(side: &Side, shard: u16, of: &[PoolId]) -> BTreeMap<PoolId, Promo
     hand_out(side, shard, 1).into_iter().filter(|(pool, _)| of.contains(pool)).collect()
 }
 
-/// The next owner has accepted the buckets and returns them. The first owner does not know that the
-/// first move is complete, or that the buckets are on their way back.
+/// The next owner has accepted the buckets and returns them. The first owner has not recorded that
+/// the first move is complete, or that the buckets are being returned. It must not take the buckets
+/// back without their lockouts.
 #[test]
 pub fn buckets_on_their_way_back_are_not_taken_back_without_their_lockouts() {
     let platform = Virtual::default();
@@ -51,8 +52,8 @@ pub fn buckets_on_their_way_back_are_not_taken_back_without_their_lockouts() {
     });
 }
 
-/// While the buckets were on their way back to the first owner, its data was replaced by an older
-/// copy.
+/// While buckets were being returned to the first owner, its data was replaced by an older copy.
+/// The buckets must bring their lockouts and answers back.
 #[test]
 pub fn buckets_that_come_back_to_older_data_bring_lockouts_and_answers() {
     let platform = Virtual::default();
@@ -76,7 +77,7 @@ pub fn buckets_that_come_back_to_older_data_bring_lockouts_and_answers() {
         assert!(served(b).leaving.is_empty());
         assert!(given.values().all(|number| locked(a.shard(0)).contains_key(number)));
         for (pool, number) in &given {
-            // The shard may not know which visitor had the number last.
+            // The shard may have no record of the number's last visitor.
             let repeated = allocate(a.shard(0), *pool, 1);
             let is_same = repeated == Outcome::Kept { number: *number };
             assert!(is_same || matches!(repeated, Outcome::Exhausted { .. }), "{repeated:?}");
@@ -118,7 +119,8 @@ pub fn state_that_arrives_again_while_a_shard_already_serves_the_buckets_is_igno
     });
 }
 
-/// According to the newer version, the buckets may belong to a third node.
+/// A node must not take buckets if another node has a newer version of the map, in which the
+/// buckets may belong to a third node.
 #[test]
 fn no_bucket_moves_to_a_node_that_has_heard_of_a_newer_version_of_the_map() {
     let platform = Virtual::default();

@@ -65,13 +65,14 @@ pub fn a_running_node_notices_that_a_newer_file_omits_it() {
     gives_way("[0, 1]");
 }
 
-/// The newer file has as many shards as before, with the same buckets, but one node.
+/// The newer file has as many shards as before, with the same buckets, but only one node.
 #[test]
 pub fn a_running_node_notices_that_a_newer_file_gives_its_shards_away() {
     gives_way("[0, 1, 2, 3]");
 }
 
-/// The newer file may contain a node that this node does not know.
+/// A node with an older file must name no visitor, because the newer file may contain a node that
+/// is missing from its own file.
 #[test]
 pub fn a_node_with_an_older_file_names_no_visitor() {
     let platform = Virtual::default();
@@ -120,7 +121,7 @@ fn a_node_that_reaches_no_other_at_its_start_waits_for_a_newer_file() {
     }
 }
 
-/// The other node is reached as soon as it runs.
+/// A node reaches the other node as soon as that node runs, and then does not wait.
 #[test]
 fn a_node_that_reaches_another_at_its_start_does_not_wait() {
     let platform = Virtual::default();

@@ -95,7 +95,7 @@ fn believed(boot: u64) -> Believed {
     Believed { answer_rows_max: 1_000, clock_skew_max: Millis::ZERO, boot }
 }
 
-/// Returns the clocks of a machine at the time `since` after [`START`].
+/// Returns a machine's clocks at the time `since` after [`START`].
 pub(crate) fn reading(since: Millis) -> Reading {
     Reading { boot: 1, since_boot: Millis(1_000_000) + since, wall: START + since }
 }
@@ -200,7 +200,8 @@ fn a_lost_journal_holds_the_pools_of_all_shards() {
     }
 }
 
-/// The list is replaced by one with a shorter lifetime, and then a journal is lost.
+/// The list is replaced by one with a shorter lifetime, and then a journal is lost. The pools must
+/// be held for the earlier, longer lifetime.
 #[test]
 fn pools_in_doubt_are_held_for_the_lifetime_of_the_list_that_was_served() {
     let (long, short) = (directory(1, LIFETIME), directory(1, Millis(5_000)));
@@ -221,7 +222,8 @@ fn pools_in_doubt_are_held_for_the_lifetime_of_the_list_that_was_served() {
     }
 }
 
-/// The new startup has fewer or more shards than the previous one.
+/// The new startup has fewer or more shards than the previous one. Holds, lockouts and answers must
+/// go to the shards that now own the pools.
 #[test]
 fn holds_lockouts_and_answers_go_to_the_shards_that_own_the_pools_now() {
     for (before, after) in [(3, 1), (1, 3), (2, 3), (3, 2)] {
@@ -371,8 +373,9 @@ fn buckets_that_were_served_by_mistake_are_remembered_until_the_next_cluster_fil
     assert_eq!(start(2), BTreeSet::new());
 }
 
-/// Otherwise, look-ups would name a visitor who had the number before the shard did. Any number may
-/// have been in the shard's pools, even if its buckets moved away.
+/// A cluster file without a shard must leave a gap in the history. Otherwise, look-ups would name a
+/// visitor who had the number before the shard did. Any number may have been in the shard's pools,
+/// even if its buckets moved away.
 #[test]
 pub fn a_cluster_file_without_a_shard_leaves_a_gap_in_the_history() {
     for is_drained in [false, true] {
@@ -451,8 +454,7 @@ fn pools_of_new_buckets_are_held_from_the_start_on() {
     let list = directory(2, LIFETIME);
     let member = |version| Some(([0].as_slice(), version));
     drop(data.start_as(&list, reading(Millis::ZERO), member(1)).unwrap());
-    // This node served only the lower half of the buckets of shard 0, and two of those buckets are
-    // held.
+    // This node served only the lower half of shard 0's buckets, and two of those buckets are held.
     let [pool, ended] = [0, 1].map(|at| {
         let own = list.pools_of(0).filter(|pool| bucket(pool.id()) < 256);
         own.map(|pool| pool.id()).nth(at).unwrap()
@@ -501,7 +503,7 @@ fn pools_of_new_buckets_are_held_from_the_start_on() {
 }
 
 /// While version 2 of the cluster file was in use, another node may have served this node's
-/// buckets, with shorter lifetimes than before.
+/// buckets, with shorter lifetimes than before. The buckets must be held for the longer lifetimes.
 #[test]
 fn new_buckets_are_held_for_the_lifetimes_of_earlier_lists() {
     let data = Data::new(Durability::Disk);

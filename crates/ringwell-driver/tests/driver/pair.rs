@@ -84,7 +84,7 @@ pub struct Side {
     /// Only the node's own shards, as if the other node had left the cluster.
     pub alone: Peers,
     shards: Vec<Rc<Shard<Virtual>>>,
-    /// The stores of the shards.
+    /// The shards' stores.
     pub stores: Vec<Rc<Hanging>>,
 }
 
@@ -93,7 +93,7 @@ impl Side {
         self.shards.iter().find(|it| it.id == shard).unwrap()
     }
 
-    /// Continues the interrupted moves of this node.
+    /// Continues this node's interrupted moves.
     pub fn resume_moves(&self, platform: &Virtual) {
         let (node, peers) = (Arc::clone(&self.node), self.peers.clone());
         platform.spawn(moves::resume(platform.clone(), node, peers));
@@ -152,7 +152,7 @@ impl Pair {
             let own = &*cluster.node(name).unwrap().1.shards;
             let data = folder.path().join(name);
             std::fs::create_dir(&data).unwrap();
-            // Each node has a wall clock of its own.
+            // Each node has its own wall clock.
             let platform = &Virtual(platform.0.clone(), Rc::default());
             side(platform, &node(&cluster, own, &data, name, &directory, &begun), own)
         };
@@ -350,7 +350,7 @@ async fn answer_rows(to: Rc<Side>, shard: u16, asked: PeerRows) {
     let _ = asked.reply.send(PeerAnswer { at: answered.at, outcomes });
 }
 
-/// Requests a number from a pool, as one row of the batch `batch`, and lets the journal store the
+/// Requests a number from a pool, as one row of the batch `batch`, and has the journal store the
 /// record.
 pub fn allocate(shard: &Rc<Shard<Virtual>>, pool: PoolId, batch: u8) -> Outcome {
     let retry = Some(RowKey { batch: [batch; 16], row: u16::try_from(pool.0).unwrap() });
@@ -364,7 +364,7 @@ pub fn allocate(shard: &Rc<Shard<Virtual>>, pool: PoolId, batch: u8) -> Outcome 
     outcome
 }
 
-/// Returns the locked numbers of the shard, with the ends of their lockouts.
+/// Returns the shard's locked numbers, with the ends of their lockouts.
 pub fn locked(shard: &Shard<Virtual>) -> BTreeMap<PromoNumber, Millis> {
     let now = shard.now();
     let engine = shard.engine.borrow();

@@ -35,8 +35,8 @@ async fn ask(side: &Side, shard: u16) -> Vec<Option<(PromoNumber, Millis)>> {
     answer.unwrap()
 }
 
-/// Moves all buckets of one of the second node's shards to its other shard, without informing the
-/// first node.
+/// Moves all buckets from one of the second node's shards to the other, without informing the first
+/// node.
 async fn move_silently(pair: &Pair, from: u16, to: u16) {
     let b = &pair.b;
     pair.b_to_a.set(Links::Gone);

@@ -8,14 +8,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::support::{Virtual, body, bulk, shards};
 
-/// Returns the CPU time of this thread, which excludes the time of other processes on the same
+/// Returns this thread's CPU time, which excludes the time that other processes use on the same
 /// core.
 fn cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }
 
-/// Measures the CPU time of batches of 500 rows. This includes reading, planning, requests to 255
-/// other shards, and rendering.
+/// Measures the CPU time of 500-row batches. This includes reading, planning, requests to 255 other
+/// shards, and rendering.
 #[test]
 fn a_batch_of_500_rows_over_256_shards_blocks_its_thread_for_little_time() {
     let platform = Virtual::default();

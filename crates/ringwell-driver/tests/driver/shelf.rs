@@ -41,8 +41,8 @@ struct Kept {
     first: u64,
     /// The pieces of snapshots, and their indexes. The flag is `true` for an index.
     shelf: Vec<Option<(bool, Bytes)>>,
-    /// The next request for the end of the log is answered by a leader that lacks this many of the
-    /// newest messages.
+    /// A leader that lacks this many of the newest messages answers the next request for the end of
+    /// the log.
     ends_early: u64,
     /// The number of requests for the end of the log after which the newest index is damaged.
     index_rots_after: u32,
@@ -399,8 +399,8 @@ fn a_shard_whose_log_has_lost_groups_that_a_snapshot_covers_hands_out_nothing_fo
         let mut owner = start(&servers, elsewhere.path(), ALL).unwrap();
         assert!(owner.is_in_doubt, "{lost} lost");
         assert!(!gets_a_number(&mut owner));
-        // The snapshot that covers the lost groups is gone, so no process begins with it any more.
-        // The hold of the pool is recorded in the log.
+        // The snapshot that covers the lost groups is gone, so no process can begin with it. The
+        // hold of the pool is recorded in the log.
         assert_eq!(servers.indexes(), [SnapshotIndex { before: 0, ..older }]);
         drop(owner);
         let last = folder();

@@ -99,13 +99,12 @@ fn overflows(answer: &str) -> usize {
     answer.matches("\"overflow\":true").count()
 }
 
-/// Sends a batch of 10 rows with a deadline of 100 ms. Returns the count of rows that were answered
-/// with overflow numbers, and the duration of the batch in milliseconds.
+/// Sends a 10-row batch with a 100 ms deadline. Returns the count of rows that were answered with
+/// overflow numbers, and the batch's duration in milliseconds.
 async fn ask(shard: &Rc<Shard<Virtual>>) -> (usize, u128) {
     let begun = shard.platform.moment();
     let asking = Rc::clone(shard);
-    // Answers the batch in a task of its own, as a connection does, so that all polls use one
-    // waker.
+    // Answers the batch in a separate task, as a connection does, so that all polls use one waker.
     let answer = shard
         .platform
         .task(async move { bulk(&asking, body(&asking, 10), &asking.platform.terms(100)).await });

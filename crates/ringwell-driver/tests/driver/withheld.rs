@@ -137,8 +137,8 @@ pub(crate) fn a_starting_node_withholds_overflow_numbers_that_other_nodes_have()
     assert_eq!(withheld_for(Other::FreeButLost, false), 0);
 }
 
-/// The list has gone back to a state in which the number is an overflow number of node a.
-/// Meanwhile, node b handed the number out, but the number has left node b's pools since.
+/// The list has gone back to a state in which the number is an overflow number of node a. In the
+/// meantime, node b handed the number out, and the number then left node b's pools.
 #[test]
 pub(crate) fn a_running_node_asks_the_others_about_new_overflow_numbers() {
     let withheld_for = |is_locked: bool, links: Links| {
@@ -175,7 +175,7 @@ pub(crate) fn a_running_node_asks_the_others_about_new_overflow_numbers() {
     assert_eq!(withheld_for(true, Links::Gone), 0);
 }
 
-/// Node b was stopped when node a started.
+/// Node b was stopped when node a started. Node a must ask it once it answers.
 #[test]
 fn a_node_that_answers_later_is_asked_too() {
     let platform = Virtual::default();

@@ -50,8 +50,8 @@ impl Queue {
         self.len
     }
 
-    /// Returns the index of the oldest row and the index of the next row to be added. Indices are
-    /// counted from when the queue was created.
+    /// Returns the index of the oldest row and the index of the next row to be added. Indices count
+    /// from the creation of the queue.
     pub(super) fn range(&self) -> (u64, u64) {
         (self.dropped, self.dropped + self.len as u64)
     }

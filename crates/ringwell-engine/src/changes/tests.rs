@@ -274,7 +274,7 @@ fn of_facts_from_two_shards_of_a_node_the_newer_wins() {
 }
 
 /// A new map reassigns the pool from `b` to `a`, and a move returns it to `b`. The last allocation
-/// by `a` is older than the last one by `b`.
+/// by `a` is older than the last one by `b`, so `a` must not report it as the newest.
 #[test]
 fn an_allocation_older_than_a_hold_is_not_reported_as_the_newest() {
     for (ahead, is_restarted) in [(-600, false), (0, true), (0, false), (50_000, true)] {
@@ -337,9 +337,9 @@ fn an_unseen_allocation_does_not_end_the_doubt_about_the_previous_one() {
     assert!(shard.engine.is_doubted(number()), "nor does a restart");
 }
 
-/// After startup, each shard has the remembered answers of all shards of its node. The number was
+/// After startup, each shard has the remembered answers of all its node's shards. The number was
 /// once in a bucket that another shard now moves here. That shard also reports its remembered
-/// answers.
+/// answers. They must give no row a number that is in rotation here.
 #[test]
 fn a_reported_answer_gives_no_row_a_number_that_is_in_rotation_here() {
     let mut shard = Shard::new(0);

@@ -66,7 +66,8 @@ fn a_shard_far_behind_the_others_has_not_recovered_from_their_leap() {
     assert_eq!(doubts.lengthened, Some(LATER - START));
 }
 
-/// The giving shard's journal shows a clock jump. The receiving shard's journal shows none.
+/// The giving shard's journal shows a clock jump. The receiving shard's journal shows none. The
+/// lockout must be lengthened before it is passed on.
 #[test]
 fn a_lockout_that_another_shard_takes_over_has_been_lengthened() {
     let group = allocation();

@@ -213,7 +213,7 @@ fn a_repeated_row_gets_no_second_number_after_a_later_allocation_of_the_first_wa
     rig.now = rig.now + Millis(20);
     let Outcome::Kept { number: second } = rig.allocate(1, Some(1), None) else { panic!() };
     assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number: first });
-    // The client of this row has disconnected.
+    // This row's client has disconnected.
     rig.withdraw(0);
     assert_eq!(rig.allocate(1, Some(1), Some(1)), Outcome::Kept { number: second });
 }

@@ -29,7 +29,7 @@ pub enum DecodeFault {
     Flags(u8),
     /// The body ends inside the record, or a varint is too long.
     Short,
-    /// The time is earlier than that of the previous record, or is out of range.
+    /// The time is earlier than the previous record's, or is out of range.
     Time,
     /// The number is not a promo number.
     Number,

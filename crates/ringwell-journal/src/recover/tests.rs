@@ -56,7 +56,7 @@ impl Author {
         Self { files: Files::default(), writer, segno: 0, used: 0, groups: Vec::new() }
     }
 
-    /// Starts a segment in a file that is full of zeros or of another journal's frames.
+    /// Starts a segment in a file that contains zeros or another journal's frames.
     fn segment(&mut self, tip: Tip, recycled: Option<Vec<u8>>) {
         self.segno += 1;
         let salt = SALTS[usize::try_from(self.segno).unwrap()];
@@ -176,7 +176,7 @@ fn replay_begins_where_the_snapshot_ends_and_skips_older_segments() {
     }
 }
 
-/// The main test of recovery: damages each byte of the journal in turn.
+/// The main recovery test: damages each byte of the journal in turn.
 #[test]
 fn a_flipped_byte_never_loses_an_answered_frame_silently() {
     let author = sample();

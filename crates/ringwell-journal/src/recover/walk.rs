@@ -4,8 +4,8 @@ use super::{RecoverError, SegmentFile, Segments};
 use crate::frame::{BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, has_stamp};
 use crate::segment::{SEGMENT_HEADER_BYTES, encode_end};
 
-/// The number of bytes to read at once: enough for several of the largest frames, and for a disk to
-/// deliver its full throughput.
+/// The number of bytes to read at once. This is enough for several of the largest frames, and for
+/// the disk's full throughput.
 const READ_AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
 /// The result of reading the next frame.
@@ -90,9 +90,9 @@ impl<'s, S: Segments> Walk<'s, S> {
         self.offset
     }
 
-    /// Whether the end of the file is missing. This is the case if the file is shorter than when it
-    /// was first used (`made` bytes), and no earlier startup cut it at the current offset, before
-    /// frame `n`.
+    /// Whether the end of the file is missing. It is missing if the file is shorter than its
+    /// initial length, `made` bytes, and no earlier startup cut the file at the current offset,
+    /// before frame `n`.
     pub(super) fn is_short(
         &mut self,
         made: Option<u64>,

@@ -58,8 +58,8 @@ impl SnapshotWriter {
         }
     }
 
-    /// Adds an allocation's time according to another node's clock. Must be called after the
-    /// numbers have been added.
+    /// Adds an allocation's time by another node's clock. Must be called after the numbers have
+    /// been added.
     pub fn foreign_time(&mut self, entry: &ForeignTimeEntry) {
         self.entry(entry);
     }

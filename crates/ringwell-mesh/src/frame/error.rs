@@ -45,7 +45,7 @@ pub enum FrameError {
     /// A row's parameters are too long.
     #[error("row {row} has {bytes} bytes of parameters; at most {bytes_max} are accepted")]
     ParamsTooLong {
-        /// The index of the row in its batch.
+        /// The row's index in its batch.
         row: u16,
         /// The length of the row's parameters: both parts, and the separator between them.
         bytes: u64,

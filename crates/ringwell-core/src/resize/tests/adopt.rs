@@ -6,7 +6,7 @@ use crate::{Millis, PoolId, Position, Rebuild, Retired, Shard, Slot, VisitorId};
 const ANN: VisitorId = VisitorId([1; 16]);
 const BOB: VisitorId = VisitorId([2; 16]);
 
-/// A pool of two numbers with lockouts of 50 ms.
+/// A pool of two numbers with 50 ms lockouts.
 fn shard() -> Shard {
     Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish()
 }

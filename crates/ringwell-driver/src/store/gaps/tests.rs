@@ -16,7 +16,7 @@ fn held(allocated: u64, locked_until: u64) -> Past {
     Past { held: Some(held), ..Past::default() }
 }
 
-/// No time has been recorded with its clocks, so any clocks will do.
+/// The recorded times have no clocks, so any clocks will do.
 const ANY: Dating<'_> =
     Dating { now: Clocks { boot: 1, shard_offset: 0, wall_offset: 0 }, noted: &[] };
 
@@ -91,8 +91,8 @@ fn a_holder_that_is_unknown_for_another_reason_is_also_lost() {
     let judged = judge(Some(Millis(50)));
     assert_eq!((judged.missing, judged.later), (Some(Missing::Damaged), Some(Millis(50))));
     assert_eq!(judged.lost_until, Some(Millis(200)));
-    // Without `later`, the end of the gap is not recorded: if it were, all allocations after the
-    // gap would count as known.
+    // Without `later`, the end of the gap is not recorded. Otherwise, all allocations after the gap
+    // would count as known.
     assert_eq!(judge(None).lost_until, None);
     // An allocation that followed the gap is still known.
     let past = Past { later: Some(Millis(300)), ..Past::default() };

@@ -1,5 +1,5 @@
-//! Decides whether a message is in a log that may answer late, wrongly, or never. Each
-//! [`Appending`] decides about one message, and does no I/O.
+//! Determines whether a log contains a message, although the log may answer late, wrongly, or
+//! never. Each [`Appending`] covers one message, and does no I/O.
 //!
 //! An append names the place of its message, so the message cannot be stored twice. An
 //! acknowledgement means that the message is stored. No other answer proves anything about a
@@ -7,10 +7,10 @@
 //! it counts its own proposals, which may be stored later or never. The result of an append depends
 //! only on which message ends up at the append's place.
 //!
-//! If the log has lost its newest messages, a check of the place alone does not fence this process,
-//! because another owner may have filled the log up to that place. So nothing is sent again before
-//! the preceding message has been read. While that message is missing, nothing is sent at all,
-//! because another owner may be filling the log at the same time. Source: docs/spec/log.md,
+//! If the log has lost its newest messages, another owner may have filled it up to the message's
+//! place. Checking only the place would then not fence this process. So nothing is sent again
+//! before the preceding message has been read. While that message is missing, nothing is sent at
+//! all, because another owner may be filling the log at the same time. Source: docs/spec/log.md,
 //! "Appending".
 
 use std::ops::Range;
@@ -28,12 +28,12 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
-/// The maximum time that a new leader may lack acknowledged messages. The longest time measured was
-/// 18 s.
+/// The maximum time for which a new leader may lack acknowledged messages. The longest time
+/// measured was 18 s.
 pub(crate) const STALE_MAX: Duration = Duration::from_secs(25);
 
-/// The time that a leader may report that it has a message and yet not return it. After that,
-/// another server is asked to lead.
+/// The maximum time for which a leader may report that it has a message without returning it. After
+/// that, another server is asked to lead.
 const HIDDEN_MAX: Duration = Duration::from_secs(2);
 
 /// A message that is being appended to a log.
@@ -51,9 +51,9 @@ pub struct Appending {
     is_before_own: bool,
     /// Whether the log answered the last requests but lacks the preceding message.
     is_missing: bool,
-    /// The time that the preceding message has been missing.
+    /// The time for which the preceding message has been missing.
     missing: Duration,
-    /// The time that the log has refused the message because its place is taken, although the
+    /// The time for which the log has refused the message because its place is taken, although the
     /// leader returns no message for that place.
     hidden: Duration,
 }
@@ -168,8 +168,8 @@ impl Appending {
     }
 
     /// Whether `group` is the preceding message. The hash of a group alone does not identify the
-    /// author. If the log loses the group of a take-over and a second process takes over at the
-    /// same place, both processes write the same group.
+    /// author. If the log loses a take-over's group and a second process takes over at the same
+    /// place, both processes write the same group.
     fn continues(&self, author: &Author, group: &Group) -> bool {
         Some(Tip::after(&group.header).prev_hash) == self.before
             && (!self.is_before_own || author.incarnation == self.author.incarnation)

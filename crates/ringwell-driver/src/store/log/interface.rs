@@ -104,7 +104,7 @@ pub trait SharedLog: fmt::Debug + Send + Sync {
 pub struct Sign {
     /// The process's shard time.
     pub at: Millis,
-    /// The epochs of the process's shards, in the order of the shards.
+    /// The epochs of the process's shards, in shard order.
     pub epochs: Vec<u64>,
     /// For each shard, in the same order: the newest group that its log has stored since the
     /// process began to serve; 0 if there is none. Empty if the heartbeat is from an earlier build.
@@ -127,7 +127,7 @@ pub struct LastHeartbeat {
 pub struct LastOwner {
     /// The last owner's shard time, as if it had been read from the end of a local journal.
     pub recorded: Recorded,
-    /// The epochs of the last owner's shards, in the order of the shards.
+    /// The epochs of the last owner's shards, in shard order.
     pub epochs: Vec<u64>,
     /// For each shard, in order: the end that its log must have reached according to heartbeats.
     pub reached: Vec<Reached>,
@@ -201,7 +201,7 @@ pub trait Logs: fmt::Debug + Send + Sync {
     fn serving(&self, first: u16, sign: Box<dyn Fn() -> Option<Sign> + Send>);
 
     /// Reports that this process has stored all groups and no longer serves. Waits until the report
-    /// is sent.
+    /// has been sent.
     fn ended(&self, first: u16);
 }
 

@@ -1,9 +1,9 @@
 //! The notes that are kept with a shard's log, and that outlive its messages. They show whether
 //! another shard's log is gone, and list the periods in which answered allocations may be missing.
 //!
-//! The logs of all shards of a process are created before any of them gets a message. So if one log
-//! has messages, the logs of the other shards must have existed. Source: docs/spec/log.md, "Lost
-//! streams".
+//! The logs of all of a process's shards are created before any of them gets a message. So if one
+//! log has messages, the logs of the other shards must have existed. Source: docs/spec/log.md,
+//! "Lost streams".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,8 +20,8 @@ pub struct LogNotes {
     pub is_replacement: bool,
     /// The periods in which answered allocations may be missing.
     pub gaps: Gaps,
-    /// The last known end of the log when a process detected that the log had lost messages; zeros
-    /// if no process has detected this.
+    /// The log's last known end when a process detected lost messages; zeros if no process has
+    /// detected any.
     pub failed_at: LogEnd,
 }
 

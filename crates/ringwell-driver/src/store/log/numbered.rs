@@ -1,9 +1,9 @@
 //! The place of each group in a log that another program may also have published to.
 //!
 //! A message that no version of Ringwell wrote has no number. Another shard's group has no number
-//! in this log. Both are foreign messages, which are skipped: the next group is at the place after
-//! the skipped message, and its number follows that of the group before. So a foreign message takes
-//! up a place, but no group is missing. Readers find the same places as the writer, because a
+//! in this log. Both are foreign messages, which are skipped. The next group is at the place after
+//! the skipped message, and its number follows the previous group's number. So a foreign message
+//! occupies a place, but no group is missing. Readers find the same places as the writer, because a
 //! stored message never changes. Invariant: only foreign messages and copies of earlier groups are
 //! skipped. Source: docs/spec/log.md, "Foreign messages".
 
@@ -18,8 +18,8 @@ use super::error::{NotAppended, Unreached};
 use super::interface::Log;
 use super::places::{Known, Places};
 
-/// The maximum number of foreign messages that one append skips. The next attempt skips further
-/// ones.
+/// The maximum number of foreign messages that one append skips. The next attempt skips more of
+/// them.
 const PASSED_MAX: usize = 1_024;
 
 /// The number of bytes of a foreign message that are logged.
@@ -206,8 +206,8 @@ impl<L: Log + Clone> Numbered<L> {
         Ok(Some(groups))
     }
 
-    /// Reads all messages. A group is a copy if its number is not higher than that of a group
-    /// before it, or if there are fewer places than numbers between it and a later group.
+    /// Reads all messages. A group is a copy if its number is not higher than an earlier group's
+    /// number, or if there are fewer places than numbers between it and a later group.
     async fn survey_all(&self, ends: &Range<u64>) -> Result<Known, Unreached> {
         let (mut groups, mut foreign) = (Vec::<(u64, u64)>::new(), Vec::new());
         for place in ends.clone() {

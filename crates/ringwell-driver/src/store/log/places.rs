@@ -63,7 +63,7 @@ impl Known {
 
     /// Records that group `n` was found `places` places after the place where it was expected.
     /// While some groups cannot be read, a survey counts the foreign messages correctly, but may
-    /// assume that they are later in the log than they are.
+    /// place them too late in the log.
     pub(super) fn found_later(&mut self, n: u64, places: u64) {
         for _ in 0..places {
             let at = self.next.partition_point(|next| *next <= n);

@@ -14,8 +14,8 @@ use super::interface::{LastOwner, Sign};
 use crate::canary::{Bug, planted};
 use crate::platform::Moment;
 
-/// The age from which reports no longer count, in multiples of the longest lockout. All numbers
-/// that were handed out before such a report are free.
+/// The age at which a report stops counting, in multiples of the longest lockout. All numbers that
+/// were handed out before such a report are free.
 const LOCKOUTS: u64 = 2;
 
 /// Returns the ends of logs that `last_owner` and earlier owners reported. A report is ignored if

@@ -14,7 +14,7 @@ use crate::canary::{Bug, planted};
 use crate::store::interface::{Damage, Reader};
 use crate::store::read_error::ReadError;
 
-/// Reads the groups of a log and of its copy.
+/// Reads the groups in a log and in its copy.
 #[derive(Clone, Debug)]
 pub struct LogReader<R> {
     pub(super) mirror: R,

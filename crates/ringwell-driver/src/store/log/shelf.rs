@@ -1,9 +1,9 @@
-//! Snapshots beside a log that several machines share. With these snapshots, a machine that has no
-//! copy of the log reads only a small part of it, and the log's beginning can be dropped.
+//! Snapshots beside a log that several machines share. With these snapshots, a machine without a
+//! copy of the log reads only a small part of the log, and the log's beginning can be dropped.
 //!
 //! A snapshot consists of pieces and an index that names their places. It becomes valid once its
 //! index is stored. The two newest snapshots are kept. Invariants: an index is stored only after
-//! the log has every group that the snapshot covers, and groups that the older of the two snapshots
+//! the log has every group that the snapshot covers. Groups that the older of the two snapshots
 //! needs are never trimmed. Source: docs/spec/log.md, "Snapshots".
 
 use std::sync::{Arc, Mutex, MutexGuard};

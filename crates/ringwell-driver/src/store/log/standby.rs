@@ -31,8 +31,8 @@ const CALM: Duration = Duration::from_secs(1);
 /// A startup that takes longer than this may never end, so another process then starts too.
 const START_MAX: Duration = Duration::from_mins(1);
 
-/// The time that a process keeps its other shards after it has lost some of them. If another
-/// process is starting, it soon takes these shards too.
+/// The time for which a process keeps its other shards after it has lost some. If another process
+/// is starting, it soon takes these shards too.
 const PARTLY_MAX: Duration = Duration::from_secs(10);
 
 /// A report from another process that uses this process's shards.
@@ -91,7 +91,7 @@ impl Silence {
         }
     }
 
-    /// The streams do not answer, so silence proves nothing until they do.
+    /// Records that the streams do not answer. Until they do, missing reports prove nothing.
     pub fn unanswered(&mut self, now: Moment) {
         self.unanswered_at = Some(now);
     }
@@ -123,7 +123,7 @@ pub struct Fenced {
 
 impl Fenced {
     /// Returns whether the process should stop and start again. `journals` contains the states of
-    /// the journals of all its shards.
+    /// all its shards' journals.
     pub fn is_final(
         &mut self,
         journals: impl IntoIterator<Item = JournalState>,

@@ -11,7 +11,7 @@ fn the_doubt_survives_any_number_of_starts_that_write_nothing() {
     author.group(11, 100);
     author.files.0.get_mut(&1).unwrap()[2 * BLOCK_BYTES + 100] ^= 1;
     let tip = Tip::after(&author.groups[0].header);
-    // Two startups in a row cut off frame 2. Both ended before they wrote a frame.
+    // Two consecutive startups cut off frame 2. Both ended before they wrote a frame.
     author.segment(tip.raise_epoch(), None);
     author.segment(tip.raise_epoch().raise_epoch(), None);
     let mark = SnapshotMark { journal: JOURNAL, prev_hash: tip.prev_hash, through: 1 };

@@ -1,7 +1,7 @@
 //! Simulates callers, their links and one owner in virtual time. The simulation uses a [`Window`]
 //! in the same way as the real driver does.
 //!
-//! The owner serves sub-requests one after the other, like a shard's engine, or else answers each
+//! The owner either serves sub-requests one after the other, like a shard's engine, or answers each
 //! one after a fixed time. It drops a sub-request whose caller gave up before the work on it began.
 //! The network has no latency. Nothing here reads a clock: the same [`Scenario`] gives the same
 //! figures.
@@ -48,7 +48,8 @@ impl Times {
         Self { first, length, period }
     }
 
-    /// Returns the beginning and end of the event in progress at `at`, or else of the next event.
+    /// Returns the beginning and end of the event in progress at `at`, or of the next event if
+    /// there is none.
     fn around(&self, at: Duration) -> Option<(Duration, Duration)> {
         let mut from = self.first;
         while from.saturating_add(self.length) <= at {

@@ -82,7 +82,7 @@ fn log(foreign: &[u8]) -> (Plain, Vec<u64>) {
 /// Foreign messages that are copies of groups.
 #[derive(Clone, Debug)]
 enum Copied {
-    /// A copy of an earlier group of the log, this many groups back.
+    /// A copy of an earlier group in the log, this many groups back.
     Back(u64),
     /// Another shard's group.
     OfOther(u64),
@@ -153,7 +153,7 @@ proptest! {
 
 proptest! {
     /// While the foreign messages are counted, the leader lacks groups or has damaged ones. Another
-    /// leader has these groups intact.
+    /// leader has these groups intact, so every group must be found.
     #[test]
     fn every_group_is_found_although_the_first_leader_lacks_some(
         foreign in prop::collection::vec(prop_oneof![3 => Just(0_u8), 1 => 0..4_u8], 2..30),
