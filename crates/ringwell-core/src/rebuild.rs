@@ -152,6 +152,10 @@ impl Rebuild {
     /// lockout ended early (`is_release`), the visitor no longer has the number. An `until` before
     /// the known end does not prove a release. The known lockout may have been lengthened beyond
     /// `until` at a startup, because the time was uncertain.
+    ///
+    /// The shard may have adopted the number at a startup, without a record of the allocation, and
+    /// may have lost the snapshot that contained it. The lockout is kept nevertheless, for the
+    /// number's next owner.
     pub fn relock(
         &mut self,
         hint: u32,
@@ -169,12 +173,21 @@ impl Rebuild {
                     self.visitors.remove(&slot);
                 }
             }
-        } else if let Some(known) = self.retired.get_mut(&number)
-            && position > known.slot.position
-        {
-            known.slot.locked_until = until;
-            known.slot.position = position;
-            known.visitor = known.visitor.filter(|_| !is_release);
+        } else {
+            #[cfg(canary)]
+            if crate::canary::Bug::ExtensionDropped.is_planted()
+                && !self.retired.contains_key(&number)
+            {
+                return;
+            }
+            let slot = Slot::new(number);
+            let unknown = Retired { slot, local_at: Millis::ZERO, pool: PoolId(0), visitor: None };
+            let known = self.retired.entry(number).or_insert(unknown);
+            if position > known.slot.position {
+                known.slot.locked_until = until;
+                known.slot.position = position;
+                known.visitor = known.visitor.filter(|_| !is_release);
+            }
         }
     }
 

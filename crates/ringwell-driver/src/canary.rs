@@ -356,6 +356,9 @@ bugs! {
     /// Numbers that leave a bucket whose lockouts are unknown are not held in their next pools
     /// after a restart.
     HeldBucketsForgotten "held-buckets-forgotten";
+    /// The extension of a lockout is forgotten if the shard's journal has no record of the
+    /// allocation and the number has gone to another shard.
+    ExtensionDropped "extension-dropped" core;
     /// A node that lost allocations ignores the lifetimes of a list that only other nodes serve.
     OtherListIgnored "other-list-ignored";
     /// A running node does not ask the other nodes about new overflow numbers.

@@ -59,6 +59,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::NewOverflowUnasked,
     Bug::ArrivalsUnconfirmed,
     Bug::HeldBucketsForgotten,
+    Bug::ExtensionDropped,
     Bug::OtherListIgnored,
     Bug::OwnerNotBelieved,
     Bug::LockoutOutlastsDoubt,

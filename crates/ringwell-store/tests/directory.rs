@@ -455,12 +455,9 @@ async fn every_change_is_in_the_audit_log(rig: Rig) {
     assert_eq!(line.before.as_ref().unwrap()["name"], "Pool a");
     assert_eq!(line.after.as_ref().unwrap()["name"], "New");
     assert!(!format!("{log:?}").contains("KEY45678"), "a key is in the audit log");
-    let newest = store.audit_log(Some((2, None)), 2).await.unwrap();
-    let of = |log: &[ringwell_store::AuditLine]| {
-        log.iter().map(|line| (line.version, line.place)).collect::<Vec<_>>()
-    };
-    assert_eq!(of(&newest), [(1, 2), (1, 1)]);
-    assert_eq!(of(&store.audit_log(Some((1, Some(1))), 2).await.unwrap()), [(1, 0)]);
+    for (before, place) in [((2, None), 2), ((1, Some(2)), 1)] {
+        assert_eq!(store.audit_log(Some(before), 1).await.unwrap()[0].place, place);
+    }
 }
 
 async fn a_whole_list_moves_into_an_empty_directory(rig: Rig) {

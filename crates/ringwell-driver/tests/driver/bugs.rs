@@ -7,10 +7,10 @@ use ringwell_driver::canary::plant;
 
 use crate::{
     appends, arrivals, belongs, changes, clocks, conflict, disk, held_buckets, holder, journals,
-    link, moves, moves_agreed, moves_back, newer, open, snapshots, withheld, witness,
+    link, moves, moves_agreed, moves_back, newer, open, shard_counts, snapshots, withheld, witness,
 };
 
-const FOUND_BY: [(Bug, fn()); 49] = [
+const FOUND_BY: [(Bug, fn()); 50] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -129,6 +129,10 @@ const FOUND_BY: [(Bug, fn()); 49] = [
     (
         Bug::LifetimesNotKept,
         witness::a_hold_lasts_as_long_as_a_lifetime_of_the_list_before_the_last,
+    ),
+    (
+        Bug::ExtensionDropped,
+        shard_counts::an_extension_is_kept_if_its_number_changes_shards_twice_and_snapshots_are_lost,
     ),
     (
         Bug::HeldBucketsForgotten,

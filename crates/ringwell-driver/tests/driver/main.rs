@@ -30,6 +30,7 @@ mod open;
 mod pair;
 mod rows;
 mod scatter;
+mod shard_counts;
 mod shelf;
 mod slow_store;
 mod snapshots;
