@@ -368,7 +368,8 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
     // If `cluster-map.json` cannot be read, leaving buckets cannot be handed over and need no hold.
     let own = own.chain(leaving(platform, node).await.unwrap_or_default());
     let pools = pools_in(&directory, own.filter(is_changed));
-    let has_served = served.is_some();
+    // If this machine does not know the list that was served last, any number may be new here.
+    let has_served = served.is_some() || node.begun.has_past_in_log;
     if !has_served && planted(Bug::FirstStartSilent) {
         return;
     }

@@ -259,6 +259,8 @@ bugs! {
     CopyKeepsName "copy-keeps-name";
     /// A node that starts for the first time does not ask the other nodes about its numbers.
     FirstStartSilent "first-start-silent";
+    /// A node that continues from its logs on another machine treats its start as the first one.
+    LogPastIgnored "log-past-ignored";
     /// Buckets are handed over before the state of their numbers has been sent to the next owner.
     TakeBeforeTold "take-before-told";
     /// Buckets in transit are taken back without asking whether the next owner has them.

@@ -49,8 +49,11 @@ pub struct Begun {
     pub holds: BucketHolds,
     /// The name of the data directory at startup; empty if no data is stored.
     pub identity: String,
-    /// Whether the data directory was new at startup. If so, no allocation had been recorded in it.
+    /// Whether the data directory was new at startup, and the shards' logs, if any, were empty.
     pub is_first: bool,
+    /// Whether an earlier process has written to the shards' logs. Its list of pools may be unknown
+    /// here, because the data directory may be on another machine.
+    pub has_past_in_log: bool,
     /// The number of the next group of each shard's journal.
     pub journals: Vec<(u16, u64)>,
     /// A wall-clock time up to which all shards' journals are complete; 0 if no journal contains a

@@ -229,7 +229,11 @@ pub fn begin<F: Files>(
     // Other nodes compare the journals as they were before this process took over the shards. In a
     // log, the process has already written a group to take over a shard.
     let written = u64::from(start.has_log);
-    let ends = reads.iter().map(|it| (it.shard, it.recovered.tip.next_n - written)).collect();
+    let ends: Vec<_> =
+        reads.iter().map(|it| (it.shard, it.recovered.tip.next_n - written)).collect();
+    let has_past_in_log = start.has_log
+        && ends.iter().any(|(_, next_n)| *next_n > 1)
+        && !planted(Bug::LogPastIgnored);
     let own = start.member.map(|(own, _)| own);
     let copied = if start.has_log { None } else { copied(files, settings, own, &reads, boot)? };
     for read in &mut reads {
@@ -273,7 +277,8 @@ pub fn begin<F: Files>(
     let shards = opened.map(|read| open(read, now)).collect::<Result<Vec<_>, _>>()?;
     let is_new = member.is_some() && !new.is_empty();
     let facts = node::Begun {
-        is_first: has_files && start.on_disk.is_empty(),
+        is_first: has_files && start.on_disk.is_empty() && !has_past_in_log,
+        has_past_in_log,
         journals: ends,
         noted,
         lists: lists::lists(directory),

@@ -127,8 +127,10 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     if !node.begun.is_first && !unasked.is_empty() && unasked.len() == node.others().len() {
         unasked = moves::wait_for_newer(platform, node, peers, unasked).await;
     }
-    // A new data directory cannot be from before a move; see the warning below.
-    if !unasked.is_empty() && !node.begun.is_first {
+    // A new data directory cannot be from before a move; see the warning below. Buckets whose
+    // journals are in logs do not move.
+    let may_have_moved = !node.begun.is_first && node.config.journal.replicated.is_none();
+    if !unasked.is_empty() && may_have_moved {
         tracing::warn!(
             shards = ?unasked,
             "the nodes of these shards do not answer, so the owners of buckets could not be \
@@ -164,6 +166,15 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
                 normal at the first start of a cluster. If this node has served before and lost \
                 its disk, stop this node, and start it again when another node is running. Until \
                 another node answers, this node may hand out numbers that visitors still have"
+        );
+    }
+    if !away.is_empty() && node.begun.has_past_in_log && node.begun.served_lists.is_none() {
+        tracing::warn!(
+            shards = ?away,
+            "this data directory does not contain the list of ring pools that the node served \
+            last, and the nodes of these shards do not answer. Their visitors may still have \
+            numbers of this node's pools, so the pools answer with overflow numbers for the \
+            longest lifetime"
         );
     }
     arrivals::begin(platform, node, peers).await;

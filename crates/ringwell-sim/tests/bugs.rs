@@ -69,6 +69,7 @@ const ELSEWHERE: &[Bug] = &[
     Bug::LeftUndone,
     Bug::ConflictIgnored,
     Bug::FirstStartSilent,
+    Bug::LogPastIgnored,
     Bug::CopiesUnflushed,
     Bug::ConflictForgotten,
     Bug::StartUnconfirmed,

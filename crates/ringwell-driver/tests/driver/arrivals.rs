@@ -71,7 +71,7 @@ pub(crate) fn left(side: &Side, shard: u16, pool: PoolId) -> Option<u64> {
 
 /// The other node's state when a number passes from that node to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Other {
+pub(crate) enum Other {
     /// The other node still has the number in a pool.
     HasIt,
     /// The number is free and no longer in a pool.
@@ -88,7 +88,7 @@ enum Other {
     Gone,
 }
 
-const ALL: [Other; 7] = [
+pub(crate) const ALL: [Other; 7] = [
     Other::HasIt,
     Other::Free,
     Other::Locked,
@@ -231,7 +231,7 @@ fn a_number_that_was_here_before_is_held_at_least_until_now() {
 }
 
 /// Returns the facts found at a startup, including the lists that were served before it.
-fn begun(served: Option<impl Fn(&Directory) -> Lists>) -> impl Fn(&Directory) -> Begun {
+pub(crate) fn begun(served: Option<impl Fn(&Directory) -> Lists>) -> impl Fn(&Directory) -> Begun {
     move |directory| Begun {
         served_lists: served.as_ref().map(|served| served(directory)),
         ..Begun::default()
@@ -248,7 +248,7 @@ fn other_lists(directory: &Directory) -> Lists {
 
 /// Prepares the other node and starts this one. Returns the hold of the pool whose list has
 /// changed, the hold of the other pools, and the nodes that must be asked again.
-async fn start(pair: &Pair, other: Other) -> (Option<u64>, Option<u64>, Vec<u16>) {
+pub(crate) async fn start(pair: &Pair, other: Other) -> (Option<u64>, Option<u64>, Vec<u16>) {
     let (a, b) = (&pair.a, &pair.b);
     let directory = a.node.directory();
     let pools: Vec<_> = directory.pools_of(0).map(|pool| pool.id()).collect();
@@ -301,27 +301,6 @@ fn a_start_with_unchanged_lists_holds_nothing() {
         platform.run(async {
             let (first, second, _) = start(&pair, other).await;
             assert_eq!((first, second), (None, None), "{other:?}");
-        });
-    }
-}
-
-/// At its first start, a node asks about all its numbers, which may be other nodes' numbers. It
-/// does not wait for silent nodes, which may not have started yet.
-#[test]
-pub fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
-    for other in ALL {
-        let platform = Virtual::default();
-        let pair = Pair::with(&platform, pair::pools(), begun(None::<fn(&Directory) -> Lists>));
-        platform.run(async {
-            let (first, second, _) = start(&pair, other).await;
-            let wanted = match other {
-                Other::Free | Other::Silent | Other::Gone => (None, None),
-                Other::Locked | Other::LockedElsewhere => (Some(7_001), None),
-                Other::Held => (Some(9_001), Some(9_001)),
-                // The other node holds the pool that received the numbers.
-                Other::HasIt => (Some(longest().0), Some(longest().0 + 1)),
-            };
-            assert_eq!((first, second), wanted, "{other:?}");
         });
     }
 }

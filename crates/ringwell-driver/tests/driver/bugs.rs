@@ -6,11 +6,12 @@ use ringwell_driver::Bug;
 use ringwell_driver::canary::plant;
 
 use crate::{
-    appends, arrivals, belongs, changes, clocks, conflict, disk, held_buckets, holder, journals,
-    link, moves, moves_agreed, moves_back, newer, open, shard_counts, snapshots, withheld, witness,
+    appends, arrivals, belongs, changes, clocks, conflict, disk, first_starts, held_buckets,
+    holder, journals, link, moves, moves_agreed, moves_back, newer, open, shard_counts, snapshots,
+    withheld, witness,
 };
 
-const FOUND_BY: [(Bug, fn()); 50] = [
+const FOUND_BY: [(Bug, fn()); 51] = [
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,
@@ -66,8 +67,12 @@ const FOUND_BY: [(Bug, fn()); 50] = [
         appends::another_server_leads_if_the_leader_lacks_the_message_at_this_place,
     ),
     (
+        Bug::LogPastIgnored,
+        first_starts::a_node_that_continues_from_its_logs_on_another_machine_waits_for_silent_nodes,
+    ),
+    (
         Bug::FirstStartSilent,
-        arrivals::a_first_start_asks_for_all_numbers_but_waits_for_no_node,
+        first_starts::a_first_start_asks_for_all_numbers_but_waits_for_no_node,
     ),
     (Bug::ConflictIgnored, conflict::numbers_in_pools_of_another_nodes_list_are_not_handed_out),
     (Bug::ConflictForgotten, conflict::a_node_that_falls_silent_has_not_corrected_its_list),

@@ -16,6 +16,7 @@ mod changes;
 mod clocks;
 mod conflict;
 mod disk;
+mod first_starts;
 mod follow;
 mod held_buckets;
 mod holder;
