@@ -200,10 +200,16 @@ fn without_place(error: &csv::Error) -> String {
 
 fn read(line: Line) -> Result<(String, OutcomeRow), String> {
     let Line { call, account, provider_call_id, kind, value, currency, at, external_id } = line;
-    let call = match (call, account, provider_call_id) {
-        (Some(call), _, _) => call,
-        (None, Some(account), Some(id)) => call_id(&account, &id),
-        _ => {
+    let by_provider = account.zip(provider_call_id).map(|(account, id)| call_id(&account, &id));
+    let call = match (call, by_provider) {
+        (Some(call), Some(other)) if call != other => {
+            return Err(format!(
+                "call names {call}, but account and provider_call_id name {other}: leave out what \
+                 is wrong"
+            ));
+        }
+        (Some(call), _) | (None, Some(call)) => call,
+        (None, None) => {
             let fault =
                 "the call is not identified: set call, or both account and provider_call_id";
             return Err(fault.to_owned());
