@@ -519,20 +519,20 @@ fn a_long_list_is_sent_in_parts() {
     assert_eq!(say(erase(&["--list", file])), "0 calls, 0 allocations\n");
     // An editor may add blank lines, and remove the last line break.
     let complete = fs::read_to_string(&list).unwrap();
-    let last = complete.lines().last().unwrap();
-    fs::write(&list, format!("\n{last}\n\n")).unwrap();
+    let entry = complete.lines().last().unwrap();
+    fs::write(&list, format!("\n{entry}\n\n")).unwrap();
     assert_eq!(say(erase(&["--list", file])), "0 calls, 0 allocations\n");
-    fs::write(&list, last).unwrap();
+    fs::write(&list, entry).unwrap();
     board.call_of("CA3", board.visitor("19&gclid=Cj0third"));
     let call = board.call("CA3", |call| call["attribution"]["outcome"] == "allocated");
     let call = call["id"].as_str().unwrap().to_owned();
     assert_eq!(say(erase(&["--call", &call, "--journal-list", file])), "1 call, 1 allocation\n");
     let text = fs::read_to_string(&list).unwrap();
-    assert!(text.starts_with(last) && text.ends_with("}\n"), "{text}");
+    assert!(text.starts_with(entry) && text.ends_with("}\n"), "{text}");
     assert_eq!(text.lines().count(), 2, "{text}");
     // Lines that are not allocations are named, even if they are JSON.
-    let nonsense = ["soon", "{\"number\":\"x\",\"parameters\":\"y\"}", &last[..20]];
-    let lists = nonsense.map(|bad| format!("\n{last}\n{bad}\n"));
+    let nonsense = ["soon", "{\"number\":\"x\",\"parameters\":\"y\"}", &entry[..20]];
+    let lists = nonsense.map(|bad| format!("\n{entry}\n{bad}\n"));
     for text in &lists {
         fs::write(&list, text).unwrap();
         let (is_done, text) = said(erase(&["--list", file]));
