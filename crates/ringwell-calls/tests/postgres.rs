@@ -257,6 +257,22 @@ async fn a_refused_change_has_a_reason_for_clients() {
     assert!(refused.contains("is read-only"), "{refused}");
 }
 
+/// A large file of results, on a slow database, can take longer than the limit for locks.
+#[tokio::test]
+async fn the_end_of_a_period_waits_for_a_long_transaction() {
+    let rig = Rig::postgres();
+    let log = Log::open(&rig.location).await.unwrap();
+    let Location::Url(url) = &rig.location else { unreachable!() };
+    let hold = "BEGIN; SELECT * FROM call_counter FOR UPDATE; SELECT pg_sleep(12); COMMIT";
+    let mut holder = std::process::Command::new("psql").args([url, "-qAtc", hold]).spawn().unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let refused = log.record_outcomes(&[], Millis(9_000));
+    let (refused, ended) = tokio::join!(refused, log.end_period(Millis(9_000), Millis(9_000)));
+    assert!(refused.unwrap_err().for_clients().contains("takes too long"));
+    assert!(ended.unwrap());
+    assert!(holder.wait().unwrap().success());
+}
+
 /// Two servers whose clocks differ record results, while a third exports consecutive periods.
 #[test]
 fn consecutive_periods_contain_each_result_once() {

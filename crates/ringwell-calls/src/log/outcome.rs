@@ -10,6 +10,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
 use super::Log;
+use super::database::LogTransaction;
 use super::error::LogError;
 use super::publish::{NewEvent, publish};
 use super::query::OutcomeRow;
@@ -26,6 +27,9 @@ const AHEAD_MAX: Millis = Millis(60_000);
 /// by more than this when a period was listed, and was then set back, results must not be dated
 /// according to the wrong clock.
 const LATER_MAX: Millis = Millis(3_600_000);
+
+/// The maximum number of attempts to begin the transaction that ends a period.
+const ATTEMPTS_MAX: usize = 6;
 
 /// The effect of recording an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,12 +146,24 @@ impl Log {
         let is_ended = period_end(&mut tx).await? >= until;
         drop(tx);
         if !is_ended {
-            let mut tx = self.database().write().await?;
+            let mut tx = self.write_patiently().await?;
             let query = "UPDATE call_counter SET results_from_ms = $1 WHERE results_from_ms < $1";
             sqlx::query(query).bind(ms(until)).execute(&mut *tx).await?;
             tx.commit().await?;
         }
         Ok(true)
+    }
+
+    /// Begins a write transaction. Waits longer than usual for other write transactions, because
+    /// recording many outcomes may take more than ten seconds on a slow database.
+    async fn write_patiently(&self) -> Result<LogTransaction, LogError> {
+        for _ in 1..ATTEMPTS_MAX {
+            match self.database().write().await {
+                Err(error) if error.is_busy() => {}
+                begun => return begun,
+            }
+        }
+        self.database().write().await
     }
 
     /// Removes an outcome of the call `id`, and writes the event `conversion.removed`.
