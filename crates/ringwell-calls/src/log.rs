@@ -74,6 +74,7 @@ pub const SCHEMA: Schema = Schema {
         },
         Step { both: include_str!("log/10.sql"), sqlite: "", postgres: "" },
         Step { both: include_str!("log/11.sql"), sqlite: "", postgres: "" },
+        Step { both: include_str!("log/12.sql"), sqlite: "", postgres: "" },
     ],
 };
 

@@ -110,7 +110,7 @@ async fn calls_events_and_webhooks_are_kept_in_postgresql() {
     };
     let outcomes = [(first.id.clone(), sale.clone())];
     let recorded = log.record_outcomes(&outcomes, Millis(9_000)).await.unwrap();
-    assert_eq!(recorded, [Recorded::New]);
+    assert_eq!(recorded, [Recorded::New(Millis(9_000))]);
     let cursor = OutcomeCursor::after("~", &sale);
     let listed = log.outcomes(&OutcomeFilter::default(), Some(&cursor), 10).await.unwrap();
     assert_eq!(listed[0].0, sale);
@@ -233,4 +233,104 @@ async fn a_database_that_is_away_at_the_start_is_used_when_it_is_back() {
     std::fs::rename(&hidden, &socket).unwrap();
     stored.await.unwrap();
     assert_eq!(log.calls(&CallFilter::default(), None, 10).await.unwrap().len(), 1);
+}
+
+/// The API returns the reason to its clients.
+#[tokio::test]
+async fn a_refused_change_has_a_reason_for_clients() {
+    let rig = Rig::postgres();
+    let log = Log::open(&rig.location).await.unwrap();
+    let Location::Url(url) = &rig.location else { unreachable!() };
+    let psql = |statement: &str| {
+        let done = std::process::Command::new("psql").args([url, "-qc", statement]).status();
+        assert!(done.unwrap().success(), "{statement}");
+    };
+    let record = async || log.record_outcomes(&[], Millis(9_000)).await.unwrap_err().for_clients();
+    psql("ALTER TABLE call_counter RENAME COLUMN results_from_ms TO missing");
+    assert!(record().await.contains("a table or a column of the call log is missing"));
+    psql("ALTER TABLE call_counter RENAME COLUMN missing TO results_from_ms");
+    psql(
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', \
+         current_database()); END $$",
+    );
+    let log = Log::open(&rig.location).await.unwrap();
+    let refused = log.end_period(Millis(9_000), Millis(9_000)).await.unwrap_err().for_clients();
+    assert!(refused.contains("is read-only"), "{refused}");
+}
+
+/// A large file of results, on a slow database, can take longer than the limit for locks.
+#[tokio::test]
+async fn the_end_of_a_period_waits_for_a_long_transaction() {
+    let rig = Rig::postgres();
+    let log = Log::open(&rig.location).await.unwrap();
+    let Location::Url(url) = &rig.location else { unreachable!() };
+    let hold = "BEGIN; SELECT * FROM call_counter FOR UPDATE; SELECT pg_sleep(12); COMMIT";
+    let mut holder = std::process::Command::new("psql").args([url, "-qAtc", hold]).spawn().unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let refused = log.record_outcomes(&[], Millis(9_000));
+    let (refused, ended) = tokio::join!(refused, log.end_period(Millis(9_000), Millis(9_000)));
+    assert!(refused.unwrap_err().for_clients().contains("takes too long"));
+    assert!(ended.unwrap());
+    assert!(holder.wait().unwrap().success());
+}
+
+/// Two servers whose clocks differ record results, while a third exports consecutive periods.
+#[test]
+fn consecutive_periods_contain_each_result_once() {
+    const RESULTS: usize = 150;
+    let clock = |offset: u64| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Millis(u64::try_from(now.unwrap().as_millis()).unwrap() - 1_000 + offset)
+    };
+    let rig = Rig::postgres();
+    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+    let call = runtime().block_on(async {
+        let log = Log::open(&rig.location).await.unwrap();
+        let writer = Writer::start(log.clone(), || Millis(9_000), || ());
+        writer.submit(change("CA1", 1_000, EventKind::Started)).unwrap().await.unwrap().call
+    });
+    let record = |server: usize, offset: u64| {
+        runtime().block_on(async {
+            let log = Log::open(&rig.location).await.unwrap();
+            for result in 0..RESULTS {
+                let at = clock(offset);
+                // Part of each request: parsing the lines, and waiting for the database.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                let outcome = OutcomeRow {
+                    kind: "sale".to_owned(),
+                    value: None,
+                    currency: None,
+                    at,
+                    recorded_at: at,
+                    external_id: format!("{server}-{result}"),
+                };
+                log.record_outcomes(&[(call.clone(), outcome)], at).await.unwrap();
+            }
+        });
+    };
+    let mut found = Vec::new();
+    std::thread::scope(|scope| {
+        let servers = [(1, 970), (2, 1_030)];
+        let servers = servers.map(|(server, offset)| scope.spawn(move || record(server, offset)));
+        runtime().block_on(async {
+            let log = Log::open(&rig.location).await.unwrap();
+            let (mut since, mut is_last) = (Millis(0), false);
+            while !is_last {
+                is_last = servers.iter().all(std::thread::ScopedJoinHandle::is_finished);
+                let until = clock(if is_last { 2_000 } else { 1_000 });
+                assert!(log.end_period(until, clock(1_000)).await.unwrap());
+                let filter = OutcomeFilter {
+                    recorded_since: Some(since),
+                    recorded_until: Some(until),
+                    ..OutcomeFilter::default()
+                };
+                let listed = log.outcomes(&filter, None, 1_000).await.unwrap();
+                found.extend(listed.into_iter().map(|(outcome, _)| outcome.external_id));
+                since = until;
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+        });
+    });
+    let different: std::collections::BTreeSet<_> = found.iter().collect();
+    assert_eq!((found.len(), different.len()), (2 * RESULTS, 2 * RESULTS));
 }

@@ -21,6 +21,22 @@ pub(crate) fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
+/// Lets the next SIGINT, SIGTERM or SIGHUP end the program immediately. For the end of a command
+/// that has handled these signals itself.
+///
+/// # Errors
+/// If the system refuses the handlers.
+pub(crate) fn end_on_next_signal() -> anyhow::Result<()> {
+    let always = Arc::new(AtomicBool::new(true));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        if signal != SIGHUP || !ignores_hang_up() {
+            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&always))
+                .context("cannot handle signals")?;
+        }
+    }
+    Ok(())
+}
+
 /// Whether the process ignores SIGHUP, for example because it was started with `nohup`. Then the
 /// command must continue when its terminal is closed.
 pub(crate) fn ignores_hang_up() -> bool {

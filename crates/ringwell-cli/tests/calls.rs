@@ -188,12 +188,31 @@ fn a_token_with_the_role_lookup_reads_calls_with_masked_callers() {
     let token = "a-token-of-the-tests-that-looks-up";
     let sha256 = "41fa85103615e3e971508a233f21084a5dc06df94049956beb97e34cef095340";
     let front = format!("management.lookup_sha256 = [\"{sha256}\"]\n");
-    let board = Switchboard::with_settings(&front, "", &[]);
+    let allowed = "[calls.webhooks]\nallow_networks = [\"127.0.0.0/8\"]\nallow_http = true\n\
+                   allow_ports = [9]\n";
+    let board = Switchboard::with_settings(&front, allowed, &[]);
     let number = board.visitor("17");
     let ring = format!("CallSid=CA1&From=%2B14155551234&To=%2B1{number}");
     assert_eq!(Provider::twilio(&board.phone).post("/t/main/answer", &ring).status, 200);
+    let ask_management = |path: &str, body: &str| {
+        let bearer = format!("Bearer {TOKEN}");
+        board.server.client().post(path, &[("authorization", &bearer)], body).unwrap().status
+    };
     let full = board.call("CA1", |call| call["attribution"]["outcome"] == "allocated");
     assert_eq!(full["from"]["e164"], "+14155551234");
+    // The endpoint cannot be reached, so the reason of the failed delivery names its address.
+    let endpoint = "{\"url\":\"http://127.0.0.1:9/SECRET-PATH\"}";
+    assert_eq!(ask_management("/v1/webhooks", endpoint), 201);
+    let outcomes = format!("/v1/calls/{}/outcomes", full["id"].as_str().unwrap());
+    let sale = "{\"type\":\"SECRET-TYPE\",\"value\":\"99.5\",\"currency\":\"EUR\",\
+                \"external_id\":\"SECRET-ID\"}";
+    assert_eq!(ask_management(&outcomes, sale), 201);
+    let is_tried = |call: &Value| {
+        let path = format!("/v1/calls/{}", call["id"].as_str().unwrap());
+        let body = board.get(&path).body;
+        body.contains("127.0.0.1:9") && body.contains("SECRET-ID")
+    };
+    let full = board.call("CA1", is_tried);
 
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str())];
@@ -201,7 +220,9 @@ fn a_token_with_the_role_lookup_reads_calls_with_masked_callers() {
     let one = ask(&format!("/v1/calls/{}", full["id"].as_str().unwrap()));
     for answer in [ask("/v1/calls"), ask(&format!("/v1/calls?number=%2B1{number}")), one] {
         assert_eq!(answer.status, 200, "{}", answer.body);
-        assert!(!answer.body.contains("4155551234"), "{}", answer.body);
+        for text in ["4155551234", "SECRET", "99.5", "127.0.0.1", "conversion", "webhook"] {
+            assert!(!answer.body.contains(text), "{text}: {}", answer.body);
+        }
         let body = answer.json();
         let call = body["calls"].get(0).unwrap_or(&body);
         assert_eq!(call["from"], serde_json::json!({ "masked": "+1415***1234" }), "{call}");
@@ -226,7 +247,6 @@ fn a_token_with_the_role_lookup_reads_calls_with_masked_callers() {
         let answer = ask(path);
         assert_eq!(answer.status, 403, "{path}: {}", answer.body);
     }
-    let outcomes = format!("/v1/calls/{}/outcomes", full["id"].as_str().unwrap());
     let posted = board.server.client().post(&outcomes, &headers, "{}").unwrap();
     assert_eq!(posted.status, 403, "{}", posted.body);
 }

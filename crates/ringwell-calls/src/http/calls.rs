@@ -37,7 +37,7 @@ pub struct Tokens {
     pub lookup: Arc<[TokenHashes]>,
 }
 
-/// Whether the answer to a request may show callers' numbers. True if the request has a management
+/// Whether the answer to a request may show callers' numbers, results and webhooks. True if the request has a management
 /// token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SeesCallers(bool);
@@ -239,7 +239,7 @@ async fn one(
     let found = service.run(async move { log.call(&id).await }).await??;
     let detail = found.ok_or_else(|| Problem::no_call(waits))?;
     let kept = service.keep_alives(&detail.call).await;
-    Ok(Json(for_reader(shown(&detail, kept.as_ref()), &detail.call.caller, sees)))
+    Ok(Json(for_reader(shown(&detail, kept.as_ref(), sees), &detail.call.caller, sees)))
 }
 
 /// Masks the caller in `call` if the answer must not show callers' numbers.
@@ -254,8 +254,9 @@ fn for_reader(mut call: Value, caller: &Caller, sees: SeesCallers) -> Value {
 }
 
 /// The JSON of a call with its timeline: the allocation, the visitor's tap and keep-alives, the
-/// provider's reports, the outcomes, and the webhooks that were sent.
-fn shown(detail: &CallDetail, kept: Option<&KeepAlives>) -> Value {
+/// provider's reports, the outcomes, and the webhooks that were sent. Look-up tokens give no access
+/// to results, webhooks and events, so these are left out for such a token.
+fn shown(detail: &CallDetail, kept: Option<&KeepAlives>, sees: SeesCallers) -> Value {
     let mut timeline: Vec<(Millis, Value)> = Vec::new();
     if let Some(allocation) = &detail.call.attribution.allocation {
         let at = Millis(allocation.allocated_ms);
@@ -276,14 +277,14 @@ fn shown(detail: &CallDetail, kept: Option<&KeepAlives>) -> Value {
         });
         timeline.push((row.at, value));
     }
-    for row in &detail.outcomes {
+    for row in detail.outcomes.iter().filter(|_| sees.0) {
         let value = json!({
             "at": moment(row.at), "kind": "conversion", "type": row.kind, "value": row.value,
             "currency": row.currency, "external_id": row.external_id,
         });
         timeline.push((row.at, value));
     }
-    for row in detail.deliveries.iter().filter(|row| row.attempts > 0) {
+    for row in detail.deliveries.iter().filter(|row| sees.0 && row.attempts > 0) {
         let at = row.last_at.unwrap_or(row.next_at);
         let value = json!({
             "at": moment(at), "kind": "webhook", "endpoint": row.endpoint, "event": row.event,
@@ -299,9 +300,11 @@ fn shown(detail: &CallDetail, kept: Option<&KeepAlives>) -> Value {
         members.insert("timeline".to_owned(), Value::Array(lines));
         let kept = kept.map(|kept| json!({ "count": kept.at.len(), "more": kept.is_part }));
         members.insert("keep_alives".to_owned(), json!(kept));
-        let events: Vec<Value> =
-            detail.events.iter().map(|it| json!({ "id": it.id, "type": it.kind })).collect();
-        members.insert("events".to_owned(), Value::Array(events));
+        if sees.0 {
+            let event = |it: &EventRow| json!({ "id": it.id, "type": it.kind });
+            let events: Vec<Value> = detail.events.iter().map(event).collect();
+            members.insert("events".to_owned(), Value::Array(events));
+        }
     }
     call
 }

@@ -63,6 +63,13 @@ pub(super) async fn post(
             Whom::Parameter { name: it.name, value: it.value }
         }
         Wanted { caller: None, call: None, parameter: None, allocations: Some(listed), .. } => {
+            if let Some(bad) = listed.iter().find(|one| !one.is_valid()) {
+                return Err(Problem::bad_request(format!(
+                    "allocations: {} is not an allocation that an erasure has returned; nothing \
+                     was erased",
+                    json!(bad)
+                )));
+            }
             Whom::Visitors(listed)
         }
         _ => return Err(wrong()),

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use super::page::{PAGE, time};
 use super::problem::{CALL_MAY_WAIT, NO_CALL, Problem, read_json, read_query};
 use crate::clock::now;
-use crate::log::{CallRow, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, Withdrawn, call_id};
+use crate::log::{
+    CallRow, LogError, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, Withdrawn, call_id,
+};
 use crate::parse_fault::described;
 use crate::service::Service;
 
@@ -48,14 +50,17 @@ pub(super) async fn post(
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let new: New = read_json(&body)?;
     let row = checked(new)?;
-    let shown = row.to_json();
+    let stored = row.clone();
     let (log, waits) = (service.log().clone(), service.is_behind());
     let record = async move { log.record_outcomes(&[(id, row)], now()).await };
     let recorded = service.run(record).await??;
     service.wake();
     match recorded.first() {
         None | Some(Recorded::NoCall) => Err(Problem::no_call(waits)),
-        Some(Recorded::New) => Ok((StatusCode::CREATED, Json(shown))),
+        Some(Recorded::New(at)) => {
+            let stored = OutcomeRow { recorded_at: *at, ..stored };
+            Ok((StatusCode::CREATED, Json(stored.to_json())))
+        }
         Some(Recorded::Known) => Ok((StatusCode::OK, Json(json!({ "known": true })))),
         Some(Recorded::Differs(known)) => Err(Problem::new(StatusCode::CONFLICT, differs(known))),
     }
@@ -149,10 +154,10 @@ pub(super) async fn upload(
     let record = async move { log.record_outcomes(&outcomes, now()).await };
     let recorded = service.run(record).await??;
     service.wake();
-    let count = |wanted| recorded.iter().filter(|it| **it == wanted).count();
-    let (new, known) = (count(Recorded::New), count(Recorded::Known));
+    let new = recorded.iter().filter(|it| matches!(it, Recorded::New(_))).count();
+    let known = recorded.iter().filter(|it| **it == Recorded::Known).count();
     let refused = |it: &Recorded| match it {
-        Recorded::New | Recorded::Known => None,
+        Recorded::New(_) | Recorded::Known => None,
         Recorded::NoCall => Some(if waits { CALL_MAY_WAIT } else { NO_CALL }.to_owned()),
         Recorded::Differs(known) => Some(differs(known)),
     };
@@ -195,10 +200,16 @@ fn without_place(error: &csv::Error) -> String {
 
 fn read(line: Line) -> Result<(String, OutcomeRow), String> {
     let Line { call, account, provider_call_id, kind, value, currency, at, external_id } = line;
-    let call = match (call, account, provider_call_id) {
-        (Some(call), _, _) => call,
-        (None, Some(account), Some(id)) => call_id(&account, &id),
-        _ => {
+    let by_provider = account.zip(provider_call_id).map(|(account, id)| call_id(&account, &id));
+    let call = match (call, by_provider) {
+        (Some(call), Some(other)) if call != other => {
+            return Err(format!(
+                "call names {call}, but account and provider_call_id name {other}: leave out what \
+                 is wrong"
+            ));
+        }
+        (Some(call), _) | (None, Some(call)) => call,
+        (None, None) => {
             let fault =
                 "the call is not identified: set call, or both account and provider_call_id";
             return Err(fault.to_owned());
@@ -242,8 +253,15 @@ pub(super) async fn list(
     let after = wanted.after.as_ref().map(cursor).transpose()?;
     let most = wanted.limit.unwrap_or(PAGE.0).clamp(1, PAGE.1);
     let log = service.log().clone();
-    let all = service.run(async move { log.outcomes(&filter, after.as_ref(), most).await });
-    let all = all.await??;
+    let all = service.run(async move {
+        let is_complete = match filter.recorded_until {
+            Some(until) => Some(log.end_period(until, now()).await?),
+            None => None,
+        };
+        Ok((is_complete, log.outcomes(&filter, after.as_ref(), most).await?))
+    });
+    let all: Result<_, LogError> = all.await?;
+    let (is_complete, all) = all?;
     let is_full = all.len() == usize::try_from(most).unwrap_or(usize::MAX);
     let next = all.last().filter(|_| is_full);
     let next = next.map(|(outcome, call)| OutcomeCursor::after(&call.id, outcome).to_string());
@@ -253,7 +271,11 @@ pub(super) async fn list(
         value
     };
     let all: Vec<Value> = all.iter().map(shown).collect();
-    Ok(Json(json!({ "outcomes": all, "next": next })))
+    let mut answer = json!({ "outcomes": all, "next": next });
+    if let Some(is_complete) = is_complete {
+        answer["complete"] = json!(is_complete);
+    }
+    Ok(Json(answer))
 }
 
 fn checked(new: New) -> Result<OutcomeRow, Problem> {

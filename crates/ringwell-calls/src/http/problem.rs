@@ -85,12 +85,7 @@ impl From<LogError> for Problem {
         if let Some(left_out) = FAILURES.pass() {
             tracing::error!(%error, left_out, "the call log");
         }
-        let detail = if error.is_full() {
-            "the disk of the call log is full: free some space, then try again"
-        } else {
-            "the call log is unavailable; try again"
-        };
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.for_clients())
     }
 }
 

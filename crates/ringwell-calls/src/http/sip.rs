@@ -255,7 +255,7 @@ impl SwitchAnswer {
 #[derive(Debug, Default, Deserialize)]
 struct Wanted {
     format: Option<String>,
-    /// `no` leaves the attribution out of the JSON answer.
+    /// `yes`, the default, or `no`: `no` leaves the attribution out of the JSON answer.
     attribution: Option<String>,
     gateway: Option<String>,
 }
@@ -279,6 +279,11 @@ async fn route(
             "gateway: must be a gateway's name, or a host with an optional port",
         ));
     }
+    let with_attribution = match wanted.attribution.as_deref() {
+        None | Some("yes") => true,
+        Some("no") => false,
+        Some(_) => return Err(Problem::bad_request("attribution: must be yes or no")),
+    };
     let answer = SwitchAnswer { decision: decide(&service, &question).await?, gateway };
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let is_text = accepts.is_some_and(|value| value.starts_with("text/plain"));
@@ -289,9 +294,7 @@ async fn route(
                 .to_string()
         })),
         None if is_text => plain(joined(&answer.pairs(), "\n", str::to_owned)),
-        None | Some("json") => {
-            axum::Json(answer.json(wanted.attribution.as_deref() != Some("no"))).into_response()
-        }
+        None | Some("json") => axum::Json(answer.json(with_attribution)).into_response(),
         Some(_) => return Err(Problem::bad_request("format: json, hash or contact")),
     })
 }

@@ -1,8 +1,10 @@
 //! The reasons why an operation on the call log fails.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use ringwell_store::{FileFault, StoreError, trouble};
+use sqlx::error::DatabaseError;
 
 /// The reason why an operation on the log failed. The log is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +66,46 @@ impl LogError {
     /// Whether the database's disk is full.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Database(error) if ringwell_store::is_full(error))
+    }
+
+    /// The database's code for the error.
+    fn code(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Database(error) => error.as_database_error().and_then(DatabaseError::code),
+            _ => None,
+        }
+    }
+
+    /// Whether the operation has waited too long for another change to end.
+    pub(super) fn is_busy(&self) -> bool {
+        // PostgreSQL's lock_not_available, and SQLite's BUSY.
+        self.code().is_some_and(|code| matches!(&*code, "55P03" | "5"))
+    }
+
+    /// The reason for clients of the API, and the remedy. The server's log has the details, which
+    /// may name addresses and users.
+    #[must_use]
+    pub fn for_clients(&self) -> &'static str {
+        match self.code().as_deref() {
+            _ if self.is_full() => {
+                "the disk of the call log is full: free some space, then try again"
+            }
+            // PostgreSQL's read_only_sql_transaction, and SQLite's READONLY.
+            Some("25006" | "8") => {
+                "the database of the call log is read-only: let it accept changes, or set the \
+                 address of the primary server, then try again"
+            }
+            Some("42P01" | "42703") => {
+                "a table or a column of the call log is missing: wait until a restore has ended, \
+                 or restart the server, then try again"
+            }
+            Some("42501") => {
+                "the database user of the call log lacks a right: grant it, or connect as the \
+                 owner of the tables, then try again"
+            }
+            _ if self.is_busy() => "another change of the call log takes too long; try again later",
+            _ => "the call log is unavailable: the server's log states the reason; try again",
+        }
     }
 
     /// Whether the log's file is damaged or is not a database.

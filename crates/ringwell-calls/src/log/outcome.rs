@@ -1,4 +1,8 @@
 //! Results of calls, as reported by users' programs.
+//!
+//! Invariant: once [`Log::end_period`] has returned true for a time, no result is recorded with an
+//! earlier `recorded_at`, by any server that uses the database. Otherwise, a result whose
+//! transaction was open while a period was exported would be in no export.
 
 use ringwell_core::Millis;
 use serde_json::{Value, json};
@@ -6,6 +10,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
 use super::Log;
+use super::database::LogTransaction;
 use super::error::LogError;
 use super::publish::{NewEvent, publish};
 use super::query::OutcomeRow;
@@ -15,11 +20,23 @@ use super::values::{from_ms, ms};
 use crate::clock::moment;
 use crate::digest;
 
+/// The maximum by which the end of an ended period may be ahead of the server's clock, because the
+/// clocks of servers and clients differ.
+const AHEAD_MAX: Millis = Millis(60_000);
+/// The maximum by which `recorded_at` may be later than the server's clock. If the clock was wrong
+/// by more than this when a period was listed, and was then set back, results must not be dated
+/// according to the wrong clock.
+const LATER_MAX: Millis = Millis(3_600_000);
+
+/// The maximum number of attempts to begin the transaction that ends a period.
+const ATTEMPTS_MAX: usize = 6;
+
 /// The effect of recording an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
-    /// The outcome was stored, and the event `conversion.recorded` was written.
-    New,
+    /// The outcome was stored with this time as `recorded_at`, and the event `conversion.recorded`
+    /// was written.
+    New(Millis),
     /// The call already has this outcome.
     Known,
     /// The call already has this other outcome with the same `external_id`. It remains unchanged.
@@ -90,7 +107,8 @@ impl std::fmt::Display for OutcomeCursor {
 
 impl Log {
     /// Stores outcomes, each with the id of its call, in one transaction. Writes the event
-    /// `conversion.recorded` for each new outcome.
+    /// `conversion.recorded` for each new outcome. If a period has ended after an outcome's
+    /// `recorded_at`, the end of the period is stored instead.
     ///
     /// # Errors
     /// [`LogError`].
@@ -100,12 +118,52 @@ impl Log {
         now: Millis,
     ) -> Result<Vec<Recorded>, LogError> {
         let mut tx = self.database().write().await?;
+        let end = period_end(&mut tx).await?;
         let mut all = Vec::with_capacity(outcomes.len());
         for (id, outcome) in outcomes {
-            all.push(record(&mut tx, id, outcome, now).await?);
+            let at = outcome.recorded_at;
+            let is_right = end <= at + LATER_MAX;
+            let recorded_at = if is_right { at.max(end) } else { at };
+            let outcome = OutcomeRow { recorded_at, ..outcome.clone() };
+            all.push(record(&mut tx, id, &outcome, now).await?);
         }
         tx.commit().await?;
         Ok(all)
+    }
+
+    /// Ends the period before `until`: waits until open transactions have ended, and ensures that
+    /// no outcome is recorded later with a `recorded_at` before `until`. Returns false, and ends
+    /// nothing, if `until` is more than a minute ahead of `now`.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn end_period(&self, until: Millis, now: Millis) -> Result<bool, LogError> {
+        if until > now + AHEAD_MAX {
+            return Ok(false);
+        }
+        let mut tx = self.database().read().await?;
+        // The other pages of a list, and repeated lists, need no write transaction.
+        let is_ended = period_end(&mut tx).await? >= until;
+        drop(tx);
+        if !is_ended {
+            let mut tx = self.write_patiently().await?;
+            let query = "UPDATE call_counter SET results_from_ms = $1 WHERE results_from_ms < $1";
+            sqlx::query(query).bind(ms(until)).execute(&mut *tx).await?;
+            tx.commit().await?;
+        }
+        Ok(true)
+    }
+
+    /// Begins a write transaction. Waits longer than usual for other write transactions, because
+    /// recording many outcomes may take more than ten seconds on a slow database.
+    async fn write_patiently(&self) -> Result<LogTransaction, LogError> {
+        for _ in 1..ATTEMPTS_MAX {
+            match self.database().write().await {
+                Err(error) if error.is_busy() => {}
+                begun => return begun,
+            }
+        }
+        self.database().write().await
     }
 
     /// Removes an outcome of the call `id`, and writes the event `conversion.removed`.
@@ -174,6 +232,12 @@ impl Log {
     }
 }
 
+/// The end of the latest period that has ended.
+async fn period_end(db: &mut AnyConnection) -> Result<Millis, LogError> {
+    let row = sqlx::query("SELECT results_from_ms FROM call_counter").fetch_one(db).await?;
+    Ok(from_ms(row.try_get(0)?))
+}
+
 async fn record(
     db: &mut AnyConnection,
     id: &str,
@@ -195,7 +259,7 @@ async fn record(
         return Ok(other.map_or(Recorded::Known, Recorded::Differs));
     }
     report(db, "conversion.recorded", &row, outcome, now).await?;
-    Ok(Recorded::New)
+    Ok(Recorded::New(outcome.recorded_at))
 }
 
 async fn known(

@@ -84,6 +84,20 @@ pub struct ErasedAllocation {
     pub parameters: String,
 }
 
+impl ErasedAllocation {
+    /// Whether the members have the form that an erasure returns: a number with `+`, and the
+    /// hexadecimal SHA-256 of parameters.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        let digits = self.number.strip_prefix('+').unwrap_or_default();
+        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        (1..=15).contains(&digits.len())
+            && digits.bytes().all(|byte| byte.is_ascii_digit())
+            && self.parameters.len() == 64
+            && self.parameters.bytes().all(is_hex)
+    }
+}
+
 /// The result of removing a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removed {

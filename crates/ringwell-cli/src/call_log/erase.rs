@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -215,18 +215,30 @@ fn parts(mut listed: Vec<ErasedAllocation>) -> Vec<Vec<ErasedAllocation>> {
     parts
 }
 
-/// Reads a list that `--journal-list` has written.
+/// Reads a list that `--journal-list` has written. Ignores blank lines.
 ///
 /// # Errors
 /// If the file cannot be read or contains other lines.
 pub(crate) fn read_list(path: &Path) -> anyhow::Result<Vec<ErasedAllocation>> {
-    let cannot_read = || format!("cannot read {}", path.display());
-    let mut listed = Vec::new();
-    for line in BufReader::new(File::open(path).with_context(cannot_read)?).lines() {
-        let line = line.with_context(cannot_read)?;
-        listed.push(serde_json::from_str(&line).with_context(cannot_read)?);
-    }
-    Ok(listed)
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    let text = text?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let read = |(place, line)| {
+        allocation(line).ok_or_else(|| {
+            anyhow!(
+                "line {} of {} is not an allocation as --journal-list writes it: correct this \
+                 line, or remove it",
+                place + 1,
+                path.display()
+            )
+        })
+    };
+    lines.map(read).collect()
+}
+
+/// Parses a line of a list.
+fn allocation(line: &str) -> Option<ErasedAllocation> {
+    serde_json::from_str(line).ok().filter(ErasedAllocation::is_valid)
 }
 
 /// The file for `--journal-list`.
@@ -235,6 +247,8 @@ struct JournalList {
     file: File,
     /// The lines in the file.
     lines: BTreeSet<String>,
+    /// Whether the file ends in the middle of a line.
+    is_open: bool,
 }
 
 impl JournalList {
@@ -248,14 +262,16 @@ impl JournalList {
         let file = file.with_context(cannot_write)?;
         let is_file = file.metadata().with_context(cannot_write)?.is_file();
         let text = if is_file { fs::read(path).with_context(cannot_write)? } else { Vec::new() };
+        let is_open = text.last().is_some_and(|byte| *byte != b'\n');
+        let text = String::from_utf8_lossy(&text);
         ensure!(
-            text.last().is_none_or(|byte| *byte == b'\n'),
+            !is_open || text.lines().last().is_some_and(|line| allocation(line).is_some()),
             "nothing was erased: the last line of {} is incomplete, as after a crash: remove this \
              line, and run the command again",
             path.display()
         );
-        let lines = String::from_utf8_lossy(&text).lines().map(str::to_owned).collect();
-        Ok(Self { path: path.to_owned(), file, lines })
+        let lines = text.lines().map(str::to_owned).collect();
+        Ok(Self { path: path.to_owned(), file, lines, is_open })
     }
 
     /// Adds the allocations that are not in the list yet. They are on the disk when this returns.
@@ -263,7 +279,8 @@ impl JournalList {
     /// # Errors
     /// If the file cannot be written.
     fn add(&mut self, allocations: &[Value]) -> anyhow::Result<()> {
-        let mut text = String::new();
+        // An editor may have removed the last line break.
+        let mut text = if self.is_open { "\n".to_owned() } else { String::new() };
         for line in allocations.iter().map(Value::to_string) {
             if self.lines.insert(line.clone()) {
                 text.push_str(&line);
@@ -277,6 +294,9 @@ impl JournalList {
         {
             let _ = self.file.set_len(length);
         }
-        written.with_context(|| format!("cannot write {}; nothing was erased", self.path.display()))
+        written
+            .with_context(|| format!("cannot write {}; nothing was erased", self.path.display()))?;
+        self.is_open = false;
+        Ok(())
     }
 }

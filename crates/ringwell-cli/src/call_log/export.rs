@@ -72,7 +72,8 @@ pub(crate) struct Args {
     /// dated earlier
     #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "conversion")]
     recorded_since: Option<Timestamp>,
-    /// In upload formats: only results that were recorded before this time
+    /// In upload formats: only results that were recorded before this time. Later exports of the
+    /// same period contain the same results, if this time has passed
     #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "conversion")]
     recorded_until: Option<Timestamp>,
     /// Only calls to numbers in this ring pool; may be repeated
@@ -308,6 +309,12 @@ fn pages(
             lines.ok_or_else(|| anyhow!("the server's answer does not contain `{list}`"))?;
         lines.retain(|line| args.fits(if list == "calls" { line } else { &line["call"] }));
         write(lines)?;
+        if answer["complete"] == false && after.is_none() {
+            print_note(format_args!(
+                "warning: by the server's clock, --recorded-until has not passed yet: results may \
+                 still be recorded before it. Export this period again later"
+            ));
+        }
         match answer["next"].as_str() {
             Some(next) => *after = Some(next.to_owned()),
             None => return Ok(()),

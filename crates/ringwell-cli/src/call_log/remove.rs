@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use clap::builder::NonEmptyStringValueParser;
 use hyper::StatusCode;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -25,7 +26,7 @@ pub(crate) struct Args {
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
     /// Removes only the result with this `external_id` from each call
-    #[arg(long, value_name = "EXTERNAL_ID")]
+    #[arg(long, value_name = "EXTERNAL_ID", value_parser = NonEmptyStringValueParser::new())]
     result: Option<String>,
     #[command(flatten)]
     access: Access,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use axum::http::StatusCode;
@@ -22,7 +23,7 @@ use super::{Answering, Received, Receiver};
 use crate::api_client::{Access, ApiClient};
 use crate::environment::variable;
 use crate::print::print_note;
-use crate::signals::ignores_hang_up;
+use crate::signals::{end_on_next_signal, ignores_hang_up};
 use crate::usage::WrongUsage;
 
 pub(crate) const HELP: &str = "\
@@ -31,8 +32,9 @@ Requests without a valid signature are answered with 401, and only the reason is
 the command where the sender can reach it, or route the sender's requests to it through a proxy.
 
 With --register, the command creates an endpoint on a running server, and removes the endpoint \
-when the command ends. The server sends webhooks to addresses on its own machine only if its \
-configuration contains
+when the command ends. If the server does not answer then, another Ctrl-C ends the command at \
+once, and the endpoint remains. The server sends webhooks to addresses on its own machine only if \
+its configuration contains
   [calls.webhooks]
   allow_networks = [\"127.0.0.0/8\"]
   allow_http = true
@@ -51,6 +53,9 @@ Examples:
   ringwell webhooks listen --secret-file endpoint.secret \\
     --listen 127.0.0.1:9000 --json
   ringwell webhooks listen --secret-file endpoint.secret --answer 503";
+
+/// If the server takes longer than this to create or remove an endpoint, it is considered hung.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -134,7 +139,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             () = receiver.serve(Answering { secrets, status }, take) => {}
             () = enough.notified() => {
                 // Leaves time to send the answer to the last event.
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
             ended = tokio::signal::ctrl_c() => ended?,
             _ = terminated.recv() => {}
@@ -142,6 +147,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         io::Result::Ok(())
     })?;
+    // The server may be slow to remove the endpoint.
+    end_on_next_signal()?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -174,7 +181,7 @@ impl<'a> Endpoint<'a> {
         if matches!(args.listen, Listen::Unix(_)) {
             bail!("--register needs a TCP address: webhooks are not sent to unix sockets");
         }
-        let client = ApiClient::new(&args.access)?;
+        let client = ApiClient::new(&args.access)?.waiting(ANSWER_MAX);
         let wanted = json!({ "url": format!("http://{address}/"), "types": args.types });
         let body = ("application/json", Bytes::from(wanted.to_string()));
         let (status, body) = client.send(url, Method::POST, "/v1/webhooks", body)?;

@@ -517,9 +517,46 @@ fn a_long_list_is_sent_in_parts() {
     lines.push_str(&fs::read_to_string(&list).unwrap());
     fs::write(&list, lines).unwrap();
     assert_eq!(say(erase(&["--list", file])), "0 calls, 0 allocations\n");
-    // A crash may leave an incomplete line.
+    // An editor may add blank lines, and remove the last line break.
     let complete = fs::read_to_string(&list).unwrap();
+    let entry = complete.lines().last().unwrap();
+    fs::write(&list, format!("\n{entry}\n\n")).unwrap();
+    assert_eq!(say(erase(&["--list", file])), "0 calls, 0 allocations\n");
+    fs::write(&list, entry).unwrap();
+    board.call_of("CA3", board.visitor("19&gclid=Cj0third"));
+    let call = board.call("CA3", |call| call["attribution"]["outcome"] == "allocated");
+    let call = call["id"].as_str().unwrap().to_owned();
+    assert_eq!(say(erase(&["--call", &call, "--journal-list", file])), "1 call, 1 allocation\n");
+    let text = fs::read_to_string(&list).unwrap();
+    assert!(text.starts_with(entry) && text.ends_with("}\n"), "{text}");
+    assert_eq!(text.lines().count(), 2, "{text}");
+    // Lines that are not allocations are named, even if they are JSON.
+    let nonsense = ["soon", "{\"number\":\"x\",\"parameters\":\"y\"}", &entry[..20]];
+    let lists = nonsense.map(|bad| format!("\n{entry}\n{bad}\n"));
+    for text in &lists {
+        fs::write(&list, text).unwrap();
+        let (is_done, text) = said(erase(&["--list", file]));
+        assert!(!is_done && text.contains("line 3 of "), "{text}");
+    }
+    let bearer = format!("Bearer {TOKEN}");
+    for bad in ["{\"number\":\"8885550100\",\"parameters\":\"zz\"}", "{\"number\":\"+1888\"}"] {
+        let body = format!("{{\"allocations\":[{bad}]}}");
+        let headers = [("authorization", bearer.as_str())];
+        let answer = board.server.client().post("/v1/erasures", &headers, &body).unwrap();
+        assert_eq!(answer.status, 400, "{bad}: {}", answer.body);
+    }
+    // A crash may leave an incomplete line.
     fs::write(&list, &complete[..complete.len() - 9]).unwrap();
     let (is_done, text) = said(erase(&["--call", "c_1", "--journal-list", file]));
     assert!(!is_done && text.contains("last line"), "{text}");
+
+    let Switchboard { site, server, .. } = board;
+    drop(server);
+    for text in &lists {
+        fs::write(&list, text).unwrap();
+        let mut journal = on(&["journal", "erase"], site.data());
+        journal.arg("--list").arg(&list);
+        let (is_done, text) = said(journal);
+        assert!(!is_done && text.contains("line 3 of "), "{text}");
+    }
 }

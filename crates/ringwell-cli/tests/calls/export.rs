@@ -206,6 +206,121 @@ fn results_are_accepted_as_csv_and_exported_as_uploads() {
     }
 }
 
+#[test]
+fn ambiguous_lines_empty_ids_and_periods_that_have_not_ended_are_reported() {
+    let board = Switchboard::new("");
+    for (call, visitor) in [("CA1", "1&gclid=Cj1"), ("CA2", "2&gclid=Cj2")] {
+        board.call_of(call, board.visitor(visitor));
+    }
+    let call = board.call("CA1", |call| call["attribution"]["outcome"] == "allocated");
+    let call = call["id"].as_str().unwrap().to_owned();
+    let empty = board.calls_command(&["remove", &call, "--result", ""]).output().unwrap();
+    let said = String::from_utf8_lossy(&empty.stderr).into_owned();
+    assert!(empty.status.code() == Some(2) && said.contains("--result"), "{said}");
+    // A line that names two different calls is refused.
+    let two = "call,account,provider_call_id,type,external_id\n";
+    let two = format!("{two}{call},main,CA1,Lead,a\n{call},main,CA2,Lead,b\n{call},,,Lead,c\n");
+    let output = board.outcomes(&two);
+    let problems = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "recorded: 2, already known: 0, refused: 1\n"
+    );
+    assert!(problems.contains("line 3: call names c_"), "{problems}");
+    let future =
+        ["export", "--format", "google-clicks", "--recorded-until", "2150-01-01T00:00:00Z"];
+    let future = board.calls_command(&future).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&future.stdout).lines().count(), 3);
+    assert!(String::from_utf8_lossy(&future.stderr).contains("Export this period again later"));
+}
+
+/// A large file of results takes seconds to record. Its results become visible all at once.
+#[test]
+fn results_that_are_recorded_during_uploads_are_each_in_one_upload() {
+    const RESULTS: usize = 2_000;
+    let board = Switchboard::new("");
+    board.call_of("CA1", board.visitor("1&gclid=Cj0"));
+    let csv = |part: usize| {
+        let lines = (0..RESULTS).map(|line| format!("main,CA1,Sale,{part}-{line}\n"));
+        format!("account,provider_call_id,type,external_id\n{}", lines.collect::<String>())
+    };
+    let mut exported = Vec::new();
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            for part in 0..3 {
+                assert_eq!(board.outcomes(&csv(part)).status.code(), Some(0));
+            }
+        });
+        let (mut since, mut is_last) = (jiff::Timestamp::UNIX_EPOCH, false);
+        while !is_last {
+            is_last = sender.is_finished();
+            let until = jiff::Timestamp::now();
+            let mut after = String::new();
+            loop {
+                let path = format!(
+                    "/v1/outcomes?recorded_since={since}&recorded_until={until}&limit=1000{after}"
+                );
+                let page = board.get(&path).json();
+                assert_eq!(page["complete"], true, "{page}");
+                let all = page["outcomes"].as_array().unwrap().iter();
+                exported.extend(all.map(|it| it["external_id"].as_str().unwrap().to_owned()));
+                let Some(next) = page["next"].as_str() else { break };
+                after = format!("&after={}", next.replace('+', "%2B"));
+            }
+            since = until;
+        }
+    });
+    let different: BTreeSet<_> = exported.iter().collect();
+    assert_eq!((exported.len(), different.len()), (3 * RESULTS, 3 * RESULTS));
+}
+
+/// The command of docs/calls.md, "Conversions in Google Ads, Microsoft or Meta", on two nights. One
+/// call rings, and another one has been answered, when the first export is made.
+#[test]
+fn nightly_exports_that_overlap_contain_calls_that_were_in_progress() {
+    let board = Switchboard::new("");
+    let numbers = [1, 2, 3].map(|visitor| board.visitor(&format!("{visitor}&gclid=Cj{visitor}")));
+    let post = |hook: &str, form: &str| {
+        assert_eq!(Provider::twilio(&board.phone).post(hook, form).status, 200);
+    };
+    for (call, number) in ["CA1", "CA2", "CA3"].iter().zip(numbers) {
+        post("/t/main/answer", &format!("CallSid={call}&From=%2B14155551234&To=%2B1{number}"));
+    }
+    let end = |call: &str| {
+        let done = "DialCallStatus=completed&DialCallDuration=90&DialBridged=true";
+        post("/t/main/dial?leg=0&last=1", &format!("CallSid={call}&{done}"));
+        board.call(call, |call| call["state"] == "ended");
+    };
+    let night = |file: &str, since: &str| {
+        let flags = ["--since", since, "--format", "google-clicks", "--conversion", "Phone call"];
+        let more = ["--robocall-below", "60", "--talk-min", "60s"];
+        let text = board.calls_say(&[&["export"], &flags[..], &more[..]].concat());
+        std::fs::write(board.site.config().with_file_name(file), &text).unwrap();
+        text.lines().skip(1).map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    end("CA1");
+    let first = night("yesterday.csv", "48h");
+    let time = jiff::Timestamp::now().to_string();
+    end("CA2");
+    end("CA3");
+    // Without the overlap, these calls would be in no export.
+    assert!(night("next.csv", &time).is_empty());
+    let second = night("today.csv", "48h");
+    // Google ignores the line that it already has, because click and time are the same.
+    assert_eq!((first.len(), second.len()), (1, 3));
+    assert!(first.is_subset(&second), "{first:?} {second:?}");
+    // The command for systems that would count a repeated line again.
+    let guide = include_str!("../../../../docs/calls.md");
+    let awk = guide.lines().find(|line| line.contains("awk 'NR == FNR")).unwrap();
+    let config = board.site.config();
+    let folder = config.parent().unwrap();
+    assert!(Command::new("sh").args(["-c", awk]).current_dir(folder).status().unwrap().success());
+    let upload = std::fs::read_to_string(folder.join("upload.csv")).unwrap();
+    let lines: BTreeSet<_> = upload.lines().skip(1).map(str::to_owned).collect();
+    assert!(upload.starts_with("Google Click ID,"), "{upload}");
+    assert_eq!(lines, &second - &first);
+}
+
 /// Reads an exported Parquet file with Python's pyarrow, call by call. Skipped if pip cannot
 /// install pyarrow.
 #[cfg(feature = "parquet")]

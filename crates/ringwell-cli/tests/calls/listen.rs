@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -104,6 +104,19 @@ fn webhooks_listen_registers_itself_and_prints_the_events_of_a_call() {
         assert!(listening.child.wait().unwrap().success(), "SIG{name}");
         assert_eq!(left(), 0, "SIG{name}");
     }
+
+    // If the server hangs, a second signal ends the command at once.
+    let mut listening = Listening::start(listen(free, &[]));
+    board.server.signal("STOP");
+    let began = Instant::now();
+    signal(listening.child.id(), "INT");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(listening.child.try_wait().unwrap().is_none());
+    signal(listening.child.id(), "INT");
+    let ended = listening.child.wait().unwrap();
+    board.server.signal("CONT");
+    assert_eq!(ended.code(), Some(130));
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -65,6 +65,20 @@ fn a_token_is_accepted_however_its_scheme_is_written() {
         let status = client.post("/v1/sip/route", &token, question).unwrap().status;
         assert_eq!(status, 200, "{scheme:?}");
     }
+    let value = format!("Bearer {TOKEN}");
+    let token = [("authorization", value.as_str())];
+    for (query, wanted) in [
+        ("attribution=no", 200),
+        ("attribution=yes", 200),
+        ("attribution=NO", 400),
+        ("attribution=false", 400),
+        ("attribution=", 400),
+    ] {
+        let answer = client.post(&format!("/v1/sip/route?{query}"), &token, question).unwrap();
+        assert_eq!(answer.status, wanted, "{query}: {}", answer.body);
+        let is_named = answer.body.contains("attribution: must be yes or no");
+        assert_eq!(is_named, wanted == 400, "{query}: {}", answer.body);
+    }
     let refused = [("authorization", "Bearers 0")];
     assert_eq!(client.get("/v1/calls", &refused).unwrap().status, 401);
 }
