@@ -370,8 +370,11 @@ fn lists_are_tried_imported_and_exported() {
     fs::write(&list, "id,numbers\n5,1\n").unwrap();
     let bad = managed.run(&["import", &list]);
     assert!(stdout(&bad).contains("lifetime_seconds: is missing"), "{}", stdout(&bad));
+}
 
-    // A method that the path does not allow is reported in the same form as other faults.
+#[test]
+fn a_method_that_a_path_does_not_allow_is_refused_like_other_faults() {
+    let managed = Managed::start();
     let bearer = format!("Bearer {TOKEN}");
     let mut client = support::client::Client::connect(&managed.url).unwrap();
     for method in ["POST", "DELETE", "PATCH"] {

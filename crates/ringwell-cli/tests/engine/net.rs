@@ -4,6 +4,7 @@
 //! Needs root and `ip`. This process's host is also part of the network.
 
 use std::process::{self, Command};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::trial::within;
 
@@ -15,13 +16,18 @@ const DROPS: &str = "100";
 pub(crate) struct Net {
     name: String,
     hosts: usize,
+    _turn: MutexGuard<'static, ()>,
 }
+
+/// Tests take turns, because the networks of one process have the same names and addresses.
+static TURN: Mutex<()> = Mutex::new(());
 
 impl Net {
     /// Creates a network with this many hosts, in addition to this process's host. If the system
     /// does not allow it, prints the reason to stderr and returns `None`.
     pub(crate) fn new(hosts: usize) -> Option<Self> {
-        let net = Self { name: format!("rwn{}", process::id()), hosts };
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let net = Self { name: format!("rwn{}", process::id()), hosts, _turn: turn };
         match net.make() {
             Ok(()) => Some(net),
             Err(error) => {
