@@ -16,7 +16,7 @@ use ringwell_calls::{FoundKeepAlives, HolderError, Holders, Log, Numbers, Servic
 use ringwell_config::{Calls, Config, Database, Listen};
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::{Directory, Fault, TokenHashes};
-use ringwell_node::{Handle, step_back, try_bind};
+use ringwell_node::{Handle, lower_priority, try_bind};
 use ringwell_store::Location;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{oneshot, watch};
@@ -239,7 +239,7 @@ fn run(
     (mut serves, listening): (watch::Receiver<bool>, mpsc::Sender<()>),
     ended: oneshot::Receiver<()>,
 ) {
-    step_back();
+    lower_priority();
     let router = http::providers(service.clone());
     runtime.block_on(async {
         let answer = async {

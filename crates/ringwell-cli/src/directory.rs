@@ -23,7 +23,7 @@ use ringwell_calls::clock::now;
 use ringwell_config::{Config, Database, Site};
 use ringwell_directory::RingPool;
 use ringwell_node::disk::create_directory;
-use ringwell_node::{RunningNode, step_back};
+use ringwell_node::{RunningNode, lower_priority};
 use ringwell_store::{Location, Scope, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, oneshot, watch};
@@ -211,7 +211,7 @@ impl Directory {
         let (end, ended) = oneshot::channel();
         let follow = move || {
             let _claim = claim;
-            step_back();
+            lower_priority();
             let mut follower = Follower::new(
                 store.clone(),
                 node,

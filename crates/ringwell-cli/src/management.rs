@@ -8,7 +8,7 @@ use std::thread;
 use axum::Router;
 use ringwell_admin::{Dashboard, Entrance, Management};
 use ringwell_config::{Config, Listen};
-use ringwell_node::{bodies_bytes, step_back, try_bind};
+use ringwell_node::{bodies_bytes, lower_priority, try_bind};
 use tokio::runtime::Builder;
 
 use crate::listener::{self, Listener, cannot_listen};
@@ -75,7 +75,7 @@ pub(crate) fn serve(config: &Config, dashboard: &Dashboard) -> anyhow::Result<St
     let address = listener.address();
     let dashboard = dashboard.clone();
     let serve = move || {
-        step_back();
+        lower_priority();
         runtime.block_on(async {
             tokio::join!(listener.serve(router, listener::CONNECTIONS_MAX), dashboard.run());
         });

@@ -10,7 +10,7 @@ use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
 use ringwell_config::{Cluster, Config, Database, Durability, Overrides, Reloaded, Site, load};
 use ringwell_directory::{Directory, Fault, RingPool};
 use ringwell_node::{Check, Directories, Logs, Membership, Routes, StartSignals};
-use ringwell_node::{check_free, disk, order_channel, step_back, warn_of_validity};
+use ringwell_node::{check_free, disk, lower_priority, order_channel, warn_of_validity};
 use ringwell_store::ONLY_NODE;
 
 use crate::calls::Running;
@@ -417,7 +417,7 @@ fn export_traces(config: &Config) -> anyhow::Result<()> {
     let Some(exporter) = ringwell_trace::start(collector, one_in) else { return Ok(()) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let export = move || {
-        step_back();
+        lower_priority();
         runtime.block_on(exporter.run());
     };
     std::thread::Builder::new().name("traces".to_owned()).spawn(export)?;

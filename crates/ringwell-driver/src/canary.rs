@@ -274,7 +274,7 @@ bugs! {
     /// Startup does not detect that the list of pools changed while the node was down.
     ListsForgotten "lists-forgotten";
     /// A shard that was suspended continues with its old list of pools.
-    StandstillIgnored "standstill-ignored";
+    SuspensionIgnored "suspension-ignored";
     /// Numbers enter a pool before they have left their previous one.
     EnterBeforeLeave "enter-before-leave";
     /// At startup, the cluster file is used even if buckets have moved since it was written.

@@ -20,7 +20,7 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 
 /// If one step of a look-up takes this long, the machine or its disk must have stalled. This says
 /// nothing about the number, so the duration of one such step is added to the time limit.
-const STANDSTILL_MIN: Duration = Duration::from_secs(1);
+const SUSPENSION_MIN: Duration = Duration::from_secs(1);
 
 /// The time limit within which a shared log must show that no other process has taken the shard
 /// over.
@@ -172,7 +172,7 @@ async fn walk<P: Platform>(
             fed
         } else {
             let now = shard.platform.moment();
-            if now.since(last) >= STANDSTILL_MIN && !stood_still {
+            if now.since(last) >= SUSPENSION_MIN && !stood_still {
                 stood_still = true;
                 until = until + now.since(last);
             }

@@ -54,7 +54,7 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: applicat
 
 /// The kinds of clients that a listener serves.
 #[derive(Clone, Debug)]
-pub(crate) enum Who {
+pub(crate) enum ListenerKind {
     /// Any client of the public API or the management API.
     Clients(Router),
     /// Web pages, which use separate addresses.
@@ -64,8 +64,8 @@ pub(crate) enum Who {
 }
 
 /// Accepts connections until the task is ended.
-pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) {
-    let who = Rc::new(who);
+pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, kind: ListenerKind) {
+    let kind = Rc::new(kind);
     let listener = match Accept::new(listener) {
         Ok(listener) => listener,
         Err(error) => {
@@ -79,24 +79,24 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
             Accept::Tcp(tcp) => tcp.accept().await.map(|(socket, address)| {
                 // Answers are written as a whole, so waiting for more data would only delay them.
                 let _ = socket.set_nodelay(true);
-                match &*who {
+                match &*kind {
                     // A connection counts towards the limit even without a certificate.
-                    Who::Nodes(Some(tls)) => admit(&thread, &who).is_some_and(|open| {
+                    ListenerKind::Nodes(Some(tls)) => admit(&thread, &kind).is_some_and(|open| {
                         let thread = Rc::clone(&thread);
                         spawn(welcome_node(thread, socket, tls.clone(), open));
                         true
                     }),
-                    Who::Nodes(None) | Who::Clients(_) | Who::Pages => {
-                        welcome(&thread, socket, &who, Some(address.ip()))
+                    ListenerKind::Nodes(None) | ListenerKind::Clients(_) | ListenerKind::Pages => {
+                        welcome(&thread, socket, &kind, Some(address.ip()))
                     }
                 }
             }),
             Accept::Secure(tcp) => tcp.accept().await.map(|(socket, address)| {
                 let _ = socket.set_nodelay(true);
-                welcome_secure(&thread, socket, &who, address.ip(), &handshakes)
+                welcome_secure(&thread, socket, &kind, address.ip(), &handshakes)
             }),
             Accept::Unix(unix) => {
-                unix.accept().await.map(|(socket, _)| welcome(&thread, socket, &who, None))
+                unix.accept().await.map(|(socket, _)| welcome(&thread, socket, &kind, None))
             }
         };
         match accepted {
@@ -143,7 +143,7 @@ async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: 
                 }
             };
             tokio::select! {
-                () = serve(Rc::clone(&thread), socket, open, Rc::new(Who::Nodes(None)), None) => {}
+                () = serve(Rc::clone(&thread), socket, open, Rc::new(ListenerKind::Nodes(None)), None) => {}
                 () = expired => tracing::warn!(
                     shard = thread.id,
                     "a link was closed: the other node's certificate is no longer valid"
@@ -173,7 +173,7 @@ async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: 
 fn welcome_secure(
     thread: &Rc<HttpShard>,
     socket: TcpStream,
-    who: &Rc<Who>,
+    kind: &Rc<ListenerKind>,
     address: IpAddr,
     handshakes: &Rc<Handshakes>,
 ) -> bool {
@@ -183,14 +183,14 @@ fn welcome_secure(
         return false;
     };
     let (handshake, number) = (secure.acceptor.accept(socket), place.number());
-    let (thread, who) = (Rc::clone(thread), Rc::clone(who));
+    let (thread, kind) = (Rc::clone(thread), Rc::clone(kind));
     let task = spawn(async move {
         let limit = thread.node.config.limits.head_timeout;
         let agreed = tokio::time::timeout(limit, handshake).await;
         drop(place);
         match agreed {
             Ok(Ok(socket)) => {
-                welcome(&thread, socket, &who, Some(address));
+                welcome(&thread, socket, &kind, Some(address));
             }
             // The client does not use TLS, or uses a version that is not allowed. Unknown clients
             // can cause this, so it is not logged as a server error.
@@ -203,18 +203,23 @@ fn welcome_secure(
 }
 
 /// Serves a new connection in its own task if a place is free, and returns whether one was.
-fn welcome<S>(thread: &Rc<HttpShard>, mut socket: S, who: &Rc<Who>, address: Option<IpAddr>) -> bool
+fn welcome<S>(
+    thread: &Rc<HttpShard>,
+    mut socket: S,
+    kind: &Rc<ListenerKind>,
+    address: Option<IpAddr>,
+) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let Some(open) = admit(thread, who) else {
+    let Some(open) = admit(thread, kind) else {
         spawn(async move {
             // If the client does not read this answer in time, the connection is closed anyway.
             let _ = tokio::time::timeout(ACCEPT_PAUSE, socket.write_all(FULL)).await;
         });
         return false;
     };
-    spawn(serve(Rc::clone(thread), socket, open, Rc::clone(who), address));
+    spawn(serve(Rc::clone(thread), socket, open, Rc::clone(kind), address));
     true
 }
 
@@ -222,13 +227,13 @@ where
 ///
 /// Any client on the internet may connect to a listener that serves only web pages. Such listeners
 /// may therefore use only half of the places, and the other half always remains for other clients.
-fn admit(thread: &Rc<HttpShard>, who: &Who) -> Option<Open> {
+fn admit(thread: &Rc<HttpShard>, kind: &ListenerKind) -> Option<Open> {
     // Shards that exist only for their history have no listeners.
     let shards = thread.directory().shards();
     let is_serving = |shard: &u16| *shard < shards;
     let serving = thread.node.shards().filter(is_serving).count();
     let room = thread.node.config.limits.connections.div_ceil(serving.max(1));
-    let is_page = matches!(who, Who::Pages);
+    let is_page = matches!(kind, ListenerKind::Pages);
     let has_share = !is_page || thread.connections.pages() < (room / 2).max(1);
     if thread.connections.count() >= room || !has_share {
         thread.stats.connections_refused.add(1);
@@ -242,7 +247,7 @@ async fn serve<S>(
     thread: Rc<HttpShard>,
     socket: S,
     open: Open,
-    who: Rc<Who>,
+    kind: Rc<ListenerKind>,
     address: Option<IpAddr>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -250,7 +255,7 @@ async fn serve<S>(
     let watch = Rc::clone(&open.watch);
     let service = service_fn(|request: Request<Incoming>| {
         watch.enter(Phase::Service);
-        respond(Rc::clone(&thread), Rc::clone(&watch), Rc::clone(&who), address, request)
+        respond(Rc::clone(&thread), Rc::clone(&watch), Rc::clone(&kind), address, request)
     });
     let limits = &thread.node.config.limits;
     let socket = Edge::new(socket, Rc::clone(&open.watch));
@@ -290,14 +295,14 @@ const HYPER_BUFFER_MIN: usize = 8192;
 fn respond(
     thread: Rc<HttpShard>,
     watch: Rc<Watch>,
-    who: Rc<Who>,
+    kind: Rc<ListenerKind>,
     address: Option<IpAddr>,
     request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response<AnswerBody>, Infallible>> {
     let (head, body) = request.into_parts();
     async move {
-        let mut response = match &*who {
-            Who::Nodes(_) => {
+        let mut response = match &*kind {
+            ListenerKind::Nodes(_) => {
                 let has_chunks = has_chunks(&body);
                 let request = Request::from_parts(head, body);
                 let mut response = Box::pin(link::serve::answer(&thread, request)).await;
@@ -306,21 +311,23 @@ fn respond(
                 }
                 response
             }
-            Who::Clients(_) | Who::Pages => match refuse_head(&thread, &head, &body) {
-                Some(mut refusal) => {
-                    if !discard(&head, body).await {
-                        close(&mut refusal);
+            ListenerKind::Clients(_) | ListenerKind::Pages => {
+                match refuse_head(&thread, &head, &body) {
+                    Some(mut refusal) => {
+                        if !discard(&head, body).await {
+                            close(&mut refusal);
+                        }
+                        refusal
                     }
-                    refusal
+                    None if is_published(&thread, &kind, &head) => {
+                        Box::pin(api::answer(&thread, &watch, &head, body)).await
+                    }
+                    None => {
+                        let request = Request::from_parts(head, body);
+                        Box::pin(answer(&thread, request, &kind, address)).await
+                    }
                 }
-                None if is_published(&thread, &who, &head) => {
-                    Box::pin(api::answer(&thread, &watch, &head, body)).await
-                }
-                None => {
-                    let request = Request::from_parts(head, body);
-                    Box::pin(answer(&thread, request, &who, address)).await
-                }
-            },
+            }
         };
         // If part of a request was left unread, its answer announces that the connection will
         // close. Successful requests are rarely left unread, so only refusals are considered here.
@@ -336,10 +343,10 @@ fn respond(
 }
 
 /// Whether this is a request to the public API.
-fn is_published(thread: &HttpShard, who: &Who, head: &Parts) -> bool {
-    let path = match who {
-        Who::Clients(_) => api_path(head.uri.path()),
-        Who::Pages | Who::Nodes(_) => None,
+fn is_published(thread: &HttpShard, kind: &ListenerKind, head: &Parts) -> bool {
+    let path = match kind {
+        ListenerKind::Clients(_) => api_path(head.uri.path()),
+        ListenerKind::Pages | ListenerKind::Nodes(_) => None,
     };
     let is_managed =
         |path: &str| thread.node.config.management.on_data_port && path.contains("/advertisers/");
@@ -350,13 +357,15 @@ fn is_published(thread: &HttpShard, who: &Who, head: &Parts) -> bool {
 async fn answer(
     thread: &Rc<HttpShard>,
     request: Request<Incoming>,
-    who: &Who,
+    kind: &ListenerKind,
     address: Option<IpAddr>,
 ) -> Response<AnswerBody> {
     let is_page = thread.node.config.site_listen.is_empty() && site::is_for(request.uri().path());
-    match who {
-        Who::Clients(admin) if !is_page => manage(thread, request, admin).await,
-        Who::Clients(_) | Who::Pages | Who::Nodes(_) => page(thread, request, address).await,
+    match kind {
+        ListenerKind::Clients(admin) if !is_page => manage(thread, request, admin).await,
+        ListenerKind::Clients(_) | ListenerKind::Pages | ListenerKind::Nodes(_) => {
+            page(thread, request, address).await
+        }
     }
 }
 

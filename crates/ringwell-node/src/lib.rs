@@ -57,7 +57,7 @@ pub use link::tls::TlsError;
 pub use listen::{ListenError, check_free, try_bind};
 pub use membership::Membership;
 pub use memory::bodies_bytes;
-pub use priority::step_back;
+pub use priority::lower_priority;
 pub use ringwell_driver::holder::{AskError, HolderError, Joined};
 pub use ringwell_driver::membership::Membership as Member;
 pub use ringwell_driver::moves::MoveReport;

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::ServeError;
 use crate::disk::OsFiles;
 use crate::link::call::HttpNet;
-use crate::priority::step_back;
+use crate::priority::lower_priority;
 use crate::tasks::spawn;
 use ringwell_os::clock::{boot_time, wall_time};
 
@@ -82,5 +82,5 @@ pub(crate) fn current_thread() -> Result<Runtime, ServeError> {
     // Look-ups read history files on the runtime's blocking threads, which get a lower priority
     // than the thread that serves batches.
     let mut runtime = Builder::new_current_thread();
-    runtime.enable_all().on_thread_start(step_back).build().map_err(ServeError::Thread)
+    runtime.enable_all().on_thread_start(lower_priority).build().map_err(ServeError::Thread)
 }

@@ -12,7 +12,7 @@ const NICENESS_MAX: i32 = 19;
 /// Lowers the calling thread's priority below that of the shards. Threads that it starts later
 /// inherit this priority. The shards have the priority of the process. On Linux, each thread has
 /// its own niceness.
-pub fn step_back() {
+pub fn lower_priority() {
     if let Err(error) = lower() {
         tracing::warn!(%error, "cannot lower the priority of a thread below that of the shards");
     }
@@ -33,9 +33,9 @@ mod tests {
     fn a_thread_steps_back_behind_the_process_once() {
         let of_process = getpriority_process(Some(getpid())).unwrap();
         let stepped_back = std::thread::spawn(|| {
-            step_back();
+            lower_priority();
             let first = getpriority_process(None).unwrap();
-            step_back();
+            lower_priority();
             (first, std::thread::spawn(|| getpriority_process(None).unwrap()).join().unwrap())
         });
         let expected = (of_process + NICENESS).min(NICENESS_MAX);

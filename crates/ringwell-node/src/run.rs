@@ -14,7 +14,7 @@ use tokio::task::{JoinSet, LocalSet};
 use crate::directories::Directories;
 use crate::disk::{self, Inline, Journal, OsFiles, Reader, Store};
 use crate::handle::{Handle, Routes};
-use crate::http::Who;
+use crate::http::ListenerKind;
 use crate::listen::{self, Listener, Listeners};
 use crate::lock_watch::LockWatch;
 use crate::platform::{Tokio, current_thread};
@@ -35,7 +35,7 @@ use ringwell_driver::node::{Node, Phase};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{Either, LastOwner, Logs, Memory};
-use ringwell_driver::{life, moves, standstill, witness, writer};
+use ringwell_driver::{life, moves, suspension, witness, writer};
 use ringwell_os::Clock;
 use ringwell_os::clock::reading;
 
@@ -440,7 +440,7 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
     let served = serve_queue(Rc::clone(&thread), links_out, Rc::clone(&store), count, queue);
     tasks.spawn_local(boxed(served));
     tasks.spawn_local(boxed(maintenance::run(Rc::clone(&thread), Rc::clone(&store))));
-    tasks.spawn_local(boxed(standstill::run(Rc::clone(&thread))));
+    tasks.spawn_local(boxed(suspension::run(Rc::clone(&thread))));
     tasks.spawn_local(boxed(proof::history(Rc::clone(&thread), store.reader(), unread)));
     tasks.spawn_local(boxed(sweep::sweep(Rc::clone(&http))));
     if thread.node.shards().next() == Some(shard) {
@@ -449,7 +449,7 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
     for way in ways {
         tasks.spawn_local(boxed(way.run()));
     }
-    let mut accepting = accept(&http, links, &Who::Nodes(http.server.links.clone()));
+    let mut accepting = accept(&http, links, &ListenerKind::Nodes(http.server.links.clone()));
     if thread.node.shards().next() == Some(shard) {
         begin_node(&http, &mut tasks).await;
     }
@@ -458,8 +458,8 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
         () = wait_until(&mut course_now, Course::Serve) => {}
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
     }
-    accepting.extend(accept(&http, listeners, &Who::Clients(admin)));
-    accepting.extend(accept(&http, pages, &Who::Pages));
+    accepting.extend(accept(&http, listeners, &ListenerKind::Clients(admin)));
+    accepting.extend(accept(&http, pages, &ListenerKind::Pages));
     tokio::select! {
         () = wait_until(&mut course_now, Course::Drain) => {}
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
@@ -526,9 +526,9 @@ async fn go_on(node: Arc<Node>, peers: Peers, away: Vec<u16>) {
 fn accept(
     thread: &Rc<HttpShard>,
     listeners: Vec<Listener>,
-    who: &Who,
+    kind: &ListenerKind,
 ) -> Vec<tokio::task::JoinHandle<()>> {
-    let of = |listener| tasks::spawn(http::accept(Rc::clone(thread), listener, who.clone()));
+    let of = |listener| tasks::spawn(http::accept(Rc::clone(thread), listener, kind.clone()));
     listeners.into_iter().map(of).collect()
 }
 

@@ -223,7 +223,7 @@ fn take_over(
     reads: Vec<Read>,
     logs: &dyn Logs,
     opened: &OpenLogs,
-    of: Of<'_>,
+    of: ShardFiles<'_>,
 ) -> Result<(Vec<Read>, BTreeMap<u16, ShardLog>), ServeError> {
     let followed = each(reads.into_iter(), |read| follow(read, logs, opened, of))?;
     Ok(followed.into_iter().unzip())
@@ -249,13 +249,13 @@ fn refuse_more_shards(
 }
 
 /// The directory, the file settings, and how far the files may be trusted.
-type Of<'a> = (&'a Directory, &'a disk::Settings, Believed);
+type ShardFiles<'a> = (&'a Directory, &'a disk::Settings, Believed);
 
 fn follow(
     read: Read,
     logs: &dyn Logs,
     opened: &OpenLogs,
-    (directory, settings, believed): Of<'_>,
+    (directory, settings, believed): ShardFiles<'_>,
 ) -> Result<(Read, (u16, ShardLog)), ServeError> {
     let (shard, began) = (read.shard, Instant::now());
     let OpenLog { log, notes, end, reached } = &opened[&shard];

@@ -59,7 +59,7 @@ impl World {
             self.abort_move();
         }
         if self.faults.strikes(Kind::LostDisk) {
-            self.befall_disk();
+            self.inject_disk_fault();
         }
         if self.faults.strikes(Kind::LostJournal) {
             self.lose_journal();
@@ -137,7 +137,7 @@ impl World {
     }
 
     /// May set the wall clock to a wrong time at boot, as an inaccurate hardware clock would.
-    pub(crate) fn befall_boot(&mut self, node: usize) {
+    pub(crate) fn inject_boot_fault(&mut self, node: usize) {
         if self.faults.strikes(Kind::BootClock) {
             let (low, high) = STEP_ALLOWED_US;
             let random = self.faults.stream(Kind::BootClock);
@@ -206,7 +206,7 @@ impl World {
     }
 
     /// Loses a node's disk, often just after one of the node's pools was removed from the list.
-    fn befall_disk(&mut self) {
+    fn inject_disk_fault(&mut self) {
         let random = self.faults.stream(Kind::LostDisk);
         let (which, drawn, is_absent) = (random.next(), random.next(), random.chance(700_000));
         let node = usize::try_from(which % self.nodes.len() as u64).unwrap_or(0);
@@ -230,7 +230,7 @@ impl World {
     }
 
     /// Makes a change as soon as a node begins to serve, as an impatient operator would.
-    pub(crate) fn act_in_haste(&mut self, node: usize) {
+    pub(crate) fn act_after_start(&mut self, node: usize) {
         if self.faults.are_over || self.nodes[node].running.is_none() {
             return;
         }

@@ -35,9 +35,9 @@ mod random;
 mod run;
 mod served;
 mod shrink;
-mod standstill;
 mod start;
 mod stored;
+mod suspension;
 mod tale;
 mod world;
 

@@ -17,7 +17,7 @@ use ringwell_driver::node::Node as Process;
 use ringwell_driver::open::Opened;
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
-use ringwell_driver::{Platform, Shard, moves, standstill, witness, writer};
+use ringwell_driver::{Platform, Shard, moves, suspension, witness, writer};
 use tokio::sync::mpsc;
 
 use crate::cluster::Cluster;
@@ -169,7 +169,7 @@ impl Begins {
         let links = ways.iter().map(|way| Rc::clone(&way.link)).collect();
         sim.spawn(serve_queue(Rc::clone(&shard), links, Rc::clone(&journal), || 0, queue));
         sim.spawn(maintenance::run(Rc::clone(&shard), Rc::clone(&journal)));
-        sim.spawn(standstill::run(Rc::clone(&shard)));
+        sim.spawn(suspension::run(Rc::clone(&shard)));
         sim.spawn(keep_spares(sim.clone(), journal));
         for way in ways {
             sim.spawn(way.run());

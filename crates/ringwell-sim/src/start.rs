@@ -442,7 +442,7 @@ impl World {
             bury(running);
         }
         if end == End::Power {
-            self.befall_boot(node);
+            self.inject_boot_fault(node);
             let was_wrong = self.shared.clocks[node].skew_us.get() != 0;
             let boot = Boot { at: self.now(), was_wrong };
             self.nodes[node].boots.push(boot);

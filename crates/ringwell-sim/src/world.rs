@@ -385,7 +385,7 @@ impl World {
                 let is_power = self.faults.stream(Kind::CrashAfter).chance(500_000);
                 self.stop(node, is_power);
             }
-            Event::Hasty(node, life) if self.nodes[node].life == life => self.act_in_haste(node),
+            Event::Hasty(node, life) if self.nodes[node].life == life => self.act_after_start(node),
             Event::Start(..)
             | Event::Restart(..)
             | Event::Repair(..)

@@ -302,7 +302,7 @@ const CASES: &[Case] = &[
     (Bug::OldGoesAlong, &[Kind::Move, Kind::Manage], &["attribution"]),
     (Bug::RedirectForgetsRetry, &[Kind::Move, Kind::Retry], &["another answer"]),
     (
-        Bug::StandstillIgnored,
+        Bug::SuspensionIgnored,
         &[Kind::StandsStill, Kind::Manage],
         &["double", "forgotten", "attribution"],
     ),

@@ -163,7 +163,7 @@ impl Follower {
             }
         }
         if answers {
-            match self.now_and_then().await {
+            match self.periodic_work().await {
                 // Another change, such as another node's import, is in progress.
                 Err(error) if !error.is_busy() => self.lost(&error),
                 Ok(()) | Err(_) => self.found(),
@@ -173,7 +173,7 @@ impl Follower {
     }
 
     /// Does the periodic work that does not have to run several times a second.
-    async fn now_and_then(&mut self) -> Result<(), StoreError> {
+    async fn periodic_work(&mut self) -> Result<(), StoreError> {
         if self.store.is_read_only().await? {
             return Err(StoreError::ReadOnly);
         }

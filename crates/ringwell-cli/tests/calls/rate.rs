@@ -107,7 +107,7 @@ impl Plan {
 
     /// Sends the calls of one sender. The calls are divided among [`SENDERS`] senders.
     fn send_calls(&self, sender: u32, servers: &Servers<'_>, [here, elsewhere]: [u64; 2]) {
-        step_back();
+        lower_priority();
         let phones = [&servers.here.phone, &servers.elsewhere.phone].map(Provider::twilio);
         for (call, due, slot) in self.due(RATE).filter(|(call, ..)| call % SENDERS == sender) {
             let (twilio, number) = match self.slots[slot] {
@@ -144,7 +144,7 @@ impl Plan {
 
 /// Lowers this thread's priority, so that it takes less processor time from the server and from the
 /// client that sends batches. A real provider would run on another machine.
-fn step_back() {
+fn lower_priority() {
     rustix::process::setpriority_process(None, 19).unwrap();
 }
 

@@ -11,7 +11,7 @@ use ringwell_driver::arrivals::LIST_SPREAD;
 use ringwell_driver::lists::{Lists, lists};
 use ringwell_driver::node::{Begun, Phase};
 use ringwell_driver::store::{ServedMap, read_lifetimes};
-use ringwell_driver::{Path, Platform, change, moves, standstill, witness};
+use ringwell_driver::{Path, Platform, change, moves, suspension, witness};
 use ringwell_engine::{Outcome, Refusal, lockout};
 use ringwell_os::OsFiles;
 
@@ -356,7 +356,7 @@ fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
             let pool = a.node.directory().pools_of(0).next().unwrap().id();
             let number = a.node.directory().pool(pool).unwrap().numbers()[0].first();
             for shard in [0, 1] {
-                platform.spawn(standstill::run(a.shard(shard).clone()));
+                platform.spawn(suspension::run(a.shard(shard).clone()));
             }
             platform.sleep_until(platform.moment() + Duration::from_secs(30)).await;
             assert!(matches!(allocate(shard, pool, 1), Outcome::Kept { .. }), "it is not idle");

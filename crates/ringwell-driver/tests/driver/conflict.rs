@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ringwell_core::{NumberRange, PoolId};
 use ringwell_directory::{Directory, RingPool};
-use ringwell_driver::{Platform, standstill};
+use ringwell_driver::{Platform, suspension};
 use ringwell_engine::Outcome;
 
 use crate::arrivals::change_list;
@@ -42,7 +42,7 @@ fn resumes_with_an_old_list(links: Links) {
     let platform = Virtual::default();
     let pair = Pair::new(&platform);
     platform.run(async {
-        platform.spawn(standstill::run(pair.a.shard(0).clone()));
+        platform.spawn(suspension::run(pair.a.shard(0).clone()));
         platform.sleep_until(platform.moment() + Duration::from_secs(2)).await;
         platform.0.advance(platform.moment() + Duration::from_mins(1));
         let pool = move_a_number(&pair).await;
@@ -62,7 +62,7 @@ pub fn a_node_whose_list_goes_back_asks_whether_the_others_have_followed() {
     let platform = Virtual::default();
     let pair = Pair::new(&platform);
     platform.run(async {
-        platform.spawn(standstill::run(pair.a.shard(0).clone()));
+        platform.spawn(suspension::run(pair.a.shard(0).clone()));
         let older = pair.a.node.directory();
         let pool = move_a_number(&pair).await;
         let newer = pair.b.node.directory();
@@ -92,7 +92,7 @@ pub fn a_node_that_starts_with_an_old_list_does_not_hand_out_numbers_of_other_no
     let pair = Pair::new(&platform);
     platform.run(async {
         let pool = move_a_number(&pair).await;
-        platform.spawn(standstill::run(pair.a.shard(0).clone()));
+        platform.spawn(suspension::run(pair.a.shard(0).clone()));
         platform.sleep_until(platform.moment() + Duration::from_millis(50)).await;
         let outcome = allocate(pair.a.shard(0), pool, 9);
         assert!(matches!(outcome, Outcome::Exhausted { .. }), "{outcome:?}");

@@ -15,7 +15,7 @@ use ringwell_driver::store::{
     Memory, ServedMap, Unkept, is_restored, mark_restored, may_lack_groups, note_unflushed,
     write_whole,
 };
-use ringwell_driver::{Platform, life, standstill};
+use ringwell_driver::{Platform, life, suspension};
 use ringwell_os::OsFiles;
 
 use crate::support::{Virtual, body, bulk, shards};
@@ -149,7 +149,7 @@ fn a_shard_without_a_last_snapshot_has_saved_only_what_was_flushed() {
 fn a_server_without_other_nodes_has_nothing_to_confirm_after_a_standstill() {
     let platform = Virtual::default();
     let (shard, _queue) = shards(&platform, 1, Millis(60_000), Durability::Disk).remove(0);
-    let ended = platform.within(Duration::from_secs(1), standstill::run(Rc::clone(&shard)));
+    let ended = platform.within(Duration::from_secs(1), suspension::run(Rc::clone(&shard)));
     assert_eq!(platform.run(ended), Some(()));
 }
 

@@ -13,7 +13,7 @@ use ringwell_driver::message::Message;
 use ringwell_driver::moves::{self, MoveError};
 use ringwell_driver::node::{JournalState, Phase};
 use ringwell_driver::store::{Gaps, ServedMap};
-use ringwell_driver::{Path, Platform, standstill};
+use ringwell_driver::{Path, Platform, suspension};
 use ringwell_engine::{Moment, Outcome};
 use ringwell_os::OsFiles;
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ fn a_suspended_shard_does_not_hold_pools_because_of_lockouts_that_moved_to_it() 
         let (a, b) = (&pair.a, &pair.b);
         let given = hand_out(a, 0, 1);
         give(&pair, 2).await.unwrap();
-        platform.spawn(standstill::run(b.shard(2).clone()));
+        platform.spawn(suspension::run(b.shard(2).clone()));
         platform.sleep_until(platform.moment() + Duration::from_secs(2)).await;
         platform.0.advance(platform.moment() + Duration::from_secs(6));
         platform.sleep_until(platform.moment() + Duration::from_secs(6)).await;

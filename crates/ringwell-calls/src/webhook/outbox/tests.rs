@@ -295,7 +295,7 @@ async fn deliveries_that_were_refused_while_the_clock_was_ahead_are_retried_once
         let now = Millis(7_000);
         assert_eq!(run_at(&log, now, 500).await, 3, "{ahead} ms ahead");
         assert_eq!(run_at(&log, now, 500).await, 0, "the pauses are kept");
-        // From now on, the pauses follow the schedule, except for the requested pause.
+        // From now on, the pauses follow the schedule.
         assert_eq!(run_at(&log, now + Millis(5_500), 500).await, 1);
         assert_eq!(run_at(&log, now + Millis(2 * HOUR), 200).await, 3);
         assert_eq!(states(&log, &made.id).await, (true, 0, 0));

@@ -54,7 +54,7 @@ struct Conflict {
 /// Confirms the shard's pools after each suspension, until the shard ends. If there are no other
 /// nodes, there is nothing to confirm.
 pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
-    if shard.node.others().is_empty() || planted(Bug::StandstillIgnored) {
+    if shard.node.others().is_empty() || planted(Bug::SuspensionIgnored) {
         return;
     }
     let mut confirmed = shard.now();
