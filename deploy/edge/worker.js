@@ -5,21 +5,26 @@
 // the number on the pages as OWN_TEL (+18005550100). All spellings with its ten digits are found.
 // If Ringwell does not return a number within 100 ms, the page keeps its own.
 
-/** The value of a cookie, or '' if there is none. */
-const cookie = (request, name) =>
-  new RegExp(`(?:^|;\\s*)${name}=([^;]*)`).exec(request.headers.get('Cookie') || '')?.[1] || '';
+/** The values of all cookies with this name. */
+const cookies = (request, name) =>
+  [...(request.headers.get('Cookie') || '').matchAll(`(?:^|[;,]\\s*)${name}=([^;,]*)`)]
+    .map(([, value]) => value);
+
+/** Only pages need a number: browsers accept text/html for pages, but not for styles and images. */
+const acceptsPage = (request) => /text\/html/i.test(request.headers.get('Accept') || '');
 
 const ask = async (request, env) => {
-  // Only pages need a number: browsers accept text/html for pages, but not for styles and images.
-  if (!/text\/html/i.test(request.headers.get('Accept') || '')) return null;
+  if (!acceptsPage(request)) return null;
+  const consents = cookies(request, 'consent');
   const { pathname, search } = new URL(request.url);
   const headers = {
     'Ringwell-Edge-Key': env.EDGE_KEY,
-    'X-Visitor': cookie(request, 'rw_v'),
+    'X-Visitor': cookies(request, 'rw_v')[0] || '',
     'X-Real-IP': request.headers.get('CF-Connecting-IP') || '',
     'X-Original-URI': pathname + search,
     // If the site requires consent: the banner's cookie, which is "granted" if the visitor agreed.
-    'Ringwell-Consent': cookie(request, 'consent'),
+    // If the browser sends several, each must be "granted".
+    'Ringwell-Consent': consents.find((value) => value !== 'granted') ?? consents[0] ?? '',
   };
   for (const name of ['User-Agent', 'Sec-Fetch-Site', 'Sec-GPC', 'Sec-Purpose', 'Referer']) {
     if (request.headers.has(name)) headers[name] = request.headers.get(name);
@@ -34,7 +39,12 @@ const ask = async (request, env) => {
 
 export default {
   async fetch(request, env) {
-    const [page, answer] = await Promise.all([fetch(request), ask(request, env)]);
+    const asked = new Request(request);
+    if (acceptsPage(request)) {
+      // A page must be requested as a whole, and anew each time.
+      for (const name of ['Range', 'If-None-Match', 'If-Modified-Since']) asked.headers.delete(name);
+    }
+    const [page, answer] = await Promise.all([fetch(asked), ask(request, env)]);
     const number = answer?.headers.get('Ringwell-Number');
     const isPage = /text\/html/i.test(page.headers.get('Content-Type') || '');
     if (!number || !isPage) return page;

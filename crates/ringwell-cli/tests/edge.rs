@@ -93,7 +93,8 @@ impl Edge {
              fastcgi_temp_path {at}/f;\nuwsgi_temp_path {at}/u;\nscgi_temp_path {at}/s;\n\
              types {{ text/html html; text/css css; }}\n\
              server {{\nlisten {pages};\nroot {at}/pages;\nerror_page 404 503 /index.html;\n\
-             location = /down {{ return 503; }}\n}}\n{example}\n}}\n"
+             location = /down {{ return 503; }}\nlocation = /old {{ return 301 /; }}\n}}\n\
+             {example}\n}}\n"
         );
         fs::write(folder.path().join("nginx.conf"), config).unwrap();
         let mut command = Command::new(nginx);
@@ -115,6 +116,7 @@ impl Edge {
         fs::write(folder.path().join("a.css"), STYLE).unwrap();
         let config = example("Caddyfile")
             .replace("127.0.0.1:8000", &address)
+            .replace("127.0.0.1:8001", &format!("127.0.0.1:{}", free_port()))
             .replace("127.0.0.1:8080", ringwell)
             .replace("/var/www/shop", folder.path().to_str().unwrap());
         let config = format!("{{\n\tadmin off\n\tauto_https off\n}}\n{config}");
@@ -276,8 +278,16 @@ fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
 fn the_page_follows_the_visitor_s_consent(start: fn(&str) -> Option<Edge>) {
     let (_site, server) = ringwell("required");
     let Some(edge) = start(server.address()) else { return };
-    for refused in [&[FIREFOX][..], &[FIREFOX, "cookie: consent=denied"]] {
-        keeps_its_own_number(&edge.page(refused));
+    for refused in [
+        "a: b",
+        "cookie: consent=denied",
+        "cookie: consent=granted; consent=denied",
+        "cookie: consent=denied; a=b; consent=granted",
+        "cookie: consent=granted; consent=",
+        "cookie: consent=grantedly",
+        "cookie: noconsent=granted",
+    ] {
+        keeps_its_own_number(&edge.page(&[FIREFOX, refused]));
     }
     let agreed = [FIREFOX, "cookie: a=b; consent=granted"];
     keeps_its_own_number(&edge.page(&[&agreed[..], &["sec-gpc: 1"]].concat()));
@@ -334,6 +344,62 @@ fn error_pages_are_for_one_visitor(start: fn(&str) -> Option<Edge>, paths: &[&st
         let cookie = head.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap();
         let (_, again) = edge.get(path, &[FIREFOX, HTML, &format!("cookie: {cookie}")]);
         assert_eq!(again, body);
+    }
+}
+
+/// Checks that a style is sent with the status and body that a browser's conditional request and
+/// its request for a part call for, also without Ringwell, and that a page with a visitor's
+/// number is sent whole.
+fn other_answers_are_passed_on(start: fn(&str) -> Option<Edge>) {
+    let (_site, server) = ringwell("off");
+    let Some(edge) = start(server.address()) else { return };
+    let check = || {
+        for accept in [HTML, "accept: */*"] {
+            let (head, _) = edge.get("/missing.css", &[FIREFOX, accept]);
+            assert!(head.starts_with("http/1.1 404"), "{head}");
+        }
+        let (head, body) = edge.get("/a.css", &["range: bytes=0-3"]);
+        assert!(head.starts_with("http/1.1 206") && body == STYLE[..4], "{head} {body}");
+        let (head, _) = edge.get("/a.css", &["range: bytes=1000-"]);
+        assert!(head.starts_with("http/1.1 416"), "{head}");
+        let (head, _) = edge.get("/a.css", &[]);
+        let value = |name| head.split(name).nth(1).unwrap().lines().next().unwrap().to_owned();
+        let (tag, changed) = (value("etag: "), value("last-modified: "));
+        let (head, body) = edge.get("/a.css", &[&format!("if-none-match: {tag}")]);
+        assert!(head.starts_with("http/1.1 304") && body.is_empty(), "{head} {body}");
+        // The head is in lower case, but nginx reads only "Tue, 01 Dec 2026 01:02:03 GMT".
+        let words = changed.split(' ').map(|word| word[..1].to_uppercase() + &word[1..]);
+        let same = words.collect::<Vec<_>>().join(" ").replace("Gmt", "GMT");
+        let (head, _) = edge.get("/a.css", &[&format!("if-modified-since: {same}")]);
+        assert!(head.starts_with("http/1.1 304"), "{head}");
+        same
+    };
+    let same = check();
+    edge.page(&[FIREFOX, &format!("if-modified-since: {same}"), "range: bytes=0-3"]);
+    drop(server);
+    check();
+}
+
+#[test]
+fn nginx_passes_on_other_answers() {
+    other_answers_are_passed_on(Edge::nginx);
+}
+
+#[test]
+fn caddy_passes_on_other_answers() {
+    other_answers_are_passed_on(Edge::caddy);
+}
+
+/// Any answer with a visitor's cookie must be kept from shared caches, whatever its type.
+#[test]
+fn nginx_sends_the_cookie_only_with_answers_that_are_not_cached() {
+    let (_site, server) = ringwell("off");
+    let Some(edge) = Edge::nginx(server.address()) else { return };
+    for path in ["/a.css", "/old", "/down", "/"] {
+        let (head, _) = edge.get(path, &[FIREFOX, HTML]);
+        assert!(head.contains("set-cookie: rw_v=") && head.contains("private, no-store"), "{head}");
+        let (head, _) = edge.get(path, &[FIREFOX]);
+        assert!(!head.contains("set-cookie"), "{head}");
     }
 }
 

@@ -38,8 +38,9 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
 
   /** Stores the lease for the visitor's next page. If it has no numbers, removes the cookie. */
   const keep = () => {
-    localStorage[name] = JSON.stringify(lease);
+    // The browser may allow cookies, but not localStorage.
     document.cookie = `rw_v=${lease.visitor};Max-Age=${lease.ttl || 0};Path=/;SameSite=Lax;Secure`;
+    localStorage[name] = JSON.stringify(lease);
   };
 
   /** Shows the numbers of `next` in place of the page's own numbers and of earlier ones. */

@@ -170,3 +170,18 @@ test('what was kept is removed by the first page after its end, even without a d
   assert.deepEqual(errors, []);
   await context.close();
 });
+
+test('without localStorage, the cookie is still set with consent, and removed by a refusal', async () => {
+  const init = () => Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('', 'SecurityError'); } });
+  const { page, context, errors } = await visit('<p>800-555-0100</p>', { ...CONSENT(), init });
+  await page.waitForFunction(() => window.ringwell?.run);
+  await page.waitForTimeout(300);
+  await page.evaluate(() => window.ringwell.consent(true));
+  await shown(page, 'p');
+  assert.equal((await context.cookies())[0].name, 'rw_v');
+  await page.evaluate(() => window.ringwell.consent(false));
+  assert.equal(await page.textContent('p'), '800-555-0100');
+  assert.deepEqual((await context.cookies()).filter(({ value }) => value), []);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
