@@ -79,8 +79,7 @@ pub enum CallState {
 pub struct Facts {
     /// The time at which the call began, if it was reported.
     started_ms: Option<u64>,
-    /// The time of the earliest report of any kind. It is the call's beginning if no report says
-    /// when the call began.
+    /// The time of the earliest report of any kind, which is the call's beginning.
     first_ms: Option<u64>,
     ringing_ms: Option<u64>,
     answered_ms: Option<u64>,
@@ -220,10 +219,11 @@ impl Facts {
         self.started_ms.is_some()
     }
 
-    /// The time at which the call began.
+    /// The time at which the call began. It is no later than any reported event: a server that hung
+    /// may process the report of the beginning late.
     #[must_use]
     pub fn started_at(&self) -> Millis {
-        Millis(self.started_ms.or(self.first_ms).unwrap_or_default())
+        Millis(self.first_ms.or(self.started_ms).unwrap_or_default())
     }
 
     /// The time at which a destination answered. If no report contains this time, but the reported

@@ -90,7 +90,7 @@ impl Kamailio {
     }
 
     /// Starts Kamailio with `configuration`, in which the first text of each pair in `changes` is
-    /// replaced with the second.
+    /// replaced with the second. If `folder` contains `resolv.conf`, Kamailio uses this file.
     fn start(folder: &Path, configuration: &str, changes: &[(&str, String)]) -> Self {
         let port = free_port();
         let listen = ("listen=udp:127.0.0.1:5060", format!("listen=udp:127.0.0.1:{port}"));
@@ -106,7 +106,14 @@ impl Kamailio {
         let program = ["/usr/sbin/kamailio", "/usr/local/sbin/kamailio"];
         let program = program.iter().find(|path| Path::new(path).exists());
         let program = program.expect("kamailio is not installed: see the first lines of this file");
-        let child = Command::new(program)
+        let resolver = folder.join("resolv.conf");
+        let mut command = Command::new(program);
+        if resolver.exists() {
+            let script = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
+            command = Command::new("unshare");
+            command.args(["-rm", "sh", "-c", script]).arg(resolver).arg(program);
+        }
+        let child = command
             .args(["-DD", "-E", "-m", "16", "-M", "4"])
             .arg("-f")
             .arg(&file)

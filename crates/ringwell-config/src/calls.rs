@@ -4,7 +4,7 @@
 //! Secrets are kept in separate files. Source: docs/spec/calls.md.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -437,13 +437,35 @@ fn parse_target(text: &str) -> Result<String, ValueError> {
     let sip = text.strip_prefix("sip:").or_else(|| text.strip_prefix("sips:"));
     let is_plain = |b: u8| b.is_ascii_graphic() && !b"<>\"'&".contains(&b);
     match sip {
-        Some(rest) if (1..=200).contains(&rest.len()) && rest.bytes().all(is_plain) => {
+        Some(rest) if rest.len() <= 200 && rest.bytes().all(is_plain) && is_user_and_host(rest) => {
             Ok(text.to_owned())
         }
         Some(_) => Err(ValueError::new("must be a SIP address in printable ASCII")
             .hint("write e.g. \"sip:desk@pbx.example\"")),
         None => parse_e164(text),
     }
+}
+
+/// Whether `address` begins with a user (optional), a host, and a port (optional).
+fn is_user_and_host(address: &str) -> bool {
+    let (user, rest) = match address.split_once('@') {
+        Some((user, rest)) => (Some(user), rest),
+        None => (None, address),
+    };
+    let place = rest.split([';', '?']).next().unwrap_or_default();
+    let (host, port) = match place.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (place, None),
+    };
+    let is_host = match host.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+        Some(ip) => ip.parse::<Ipv6Addr>().is_ok(),
+        None => {
+            let is_part = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+            !host.is_empty() && host.bytes().all(is_part)
+        }
+    };
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    user != Some("") && is_host && port.is_none_or(is_port)
 }
 
 /// Whether `text` is a valid destination of a call: a number (`+` and digits), or a SIP address.

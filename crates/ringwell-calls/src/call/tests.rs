@@ -73,7 +73,19 @@ fn a_callers_leg_shows_an_answer_only_if_nothing_else_is_reported() {
 fn an_end_before_the_beginning_has_no_duration() {
     check("10 started\n5 ended:busy", "ended busy ring=0 talk=0");
     check("10 started\n5 ended:answered", "ended answered ring=- talk=-");
-    check("10 started\n7 answered\n5 ended:answered", "ended answered ring=0 talk=0");
+    check("10 started\n7 answered\n5 ended:answered", "ended answered ring=2 talk=0");
+}
+
+/// A server that hung may process the report of the beginning after later events were reported.
+#[test]
+fn the_call_begins_no_later_than_any_of_its_events() {
+    check("20 started\n12 answered\n25 ended:answered", "ended answered ring=0 talk=13");
+    check(
+        "20 started\n11 ringing\n15 answered\n25 ended:answered",
+        "ended answered ring=4 talk=10",
+    );
+    check("20 started\n11 ringing\n15 ended:no_answer", "ended no_answer ring=4 talk=0");
+    check("20 started\n14 leg:busy\n19 answered", "answered - ring=5 talk=-");
 }
 
 #[test]

@@ -85,13 +85,13 @@ async fn a_report_without_an_event_dates_its_call() {
     let (log, _folder) = log().await;
     let writer = writer(&log);
     let started = change("CA1", 20, EventKind::Started);
-    let seen = CallChange { events: Vec::new(), seen: Some(Millis(19_900)), ..started.clone() };
+    let seen = CallChange { events: Vec::new(), seen: Some(Millis(20_100)), ..started.clone() };
     let applied = writer.submit(seen).unwrap().await.unwrap();
-    assert_eq!(applied.unattributed, Some((None, Millis(19_900))));
+    assert_eq!(applied.unattributed, Some((None, Millis(20_100))));
     let found = CallChange {
         events: Vec::new(),
         attribution: Some(no_visitor()),
-        looked_up: Some((None, Millis(19_900))),
+        looked_up: Some((None, Millis(20_100))),
         ..started.clone()
     };
     writer.submit(found.clone()).unwrap().await.unwrap();

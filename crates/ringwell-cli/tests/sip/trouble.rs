@@ -1,9 +1,11 @@
-//! Calls while something is wrong: a server that hangs or restarts, long or unreadable answers,
-//! destinations to which nothing can be sent, and a caller who gives up early.
+//! Calls while something is wrong: a server that hangs or restarts, a DNS resolver that does not
+//! answer, long or unreadable answers, destinations to which nothing can be sent, and a caller who
+//! gives up early.
 
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -215,6 +217,69 @@ fn a_destination_that_cannot_be_sent_to_is_passed_over() {
         let expected = if is_failed { "failed" } else { "answered" };
         assert_eq!(call["outcome"], expected, "{name}: {call:#}");
     }
+}
+
+/// If the DNS resolver does not answer, only the first calls to a host wait for it.
+#[test]
+fn calls_do_not_wait_for_a_resolver_that_never_answers() {
+    let _alone = alone();
+    if !Command::new("unshare").args(["-rm", "true"]).status().is_ok_and(|it| it.success()) {
+        println!("SKIPPED: no mount namespace here: `unshare -rm true` does not work");
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("resolv.conf"), "nameserver 192.0.2.53\nsearch a.example\n")
+        .unwrap();
+    let (trunk, gateway) = (Peer::new("127.0.0.1"), Peer::new("127.0.0.1"));
+    let contacts = format!(r#"["sip:desk@pbx.example.com","sip:peer@{}"]"#, gateway.address);
+    let answer =
+        format!(r#"{{"call":"c_1","contact":"sip:desk@pbx.example.com","contacts":{contacts}}}"#);
+    let recorder = Recorder::answering(&answer, Duration::ZERO);
+    let kamailio = through(folder.path(), &recorder.address, &recorder.address, DEFAULT);
+    let mut waited = Vec::new();
+    for call in ["first@h", "second@h"] {
+        let start = Instant::now();
+        ask(&trunk, kamailio.port, "INVITE", "+18885550100", call);
+        gateway.wait_for("INVITE sip:peer@", call);
+        waited.push(start.elapsed());
+    }
+    assert!(waited[0] < Duration::from_secs(5), "{waited:?}");
+    assert!(waited[1] < Duration::from_millis(900), "{waited:?}");
+}
+
+/// After a hang, the server processes Kamailio's request late. The time in the report of the answer
+/// shows that the call began earlier.
+#[test]
+fn a_call_during_a_hang_begins_no_later_than_its_answer() {
+    let _alone = alone();
+    let folder = TempDir::new().unwrap();
+    let (trunk, gateway) = (Peer::new("127.0.0.1"), Peer::new("127.0.0.1"));
+    let site = Site::new(vec![Pool::new(1, 10, Duration::from_mins(10))], &settings(&[&[DEFAULT]]));
+    Phone::write_secrets(&site);
+    let server = Server::start(site.serve(&[]));
+    let (number, call) = (format!("+1{}", site.pools[0].first), "hang@h");
+    let default = format!("sip:default@{}", gateway.address);
+    let changes = proxy::changes(
+        format!("http://{}/v1/sip/route", server.address()),
+        format!("http://{}/t/switch/status", Phone::at(&server).address()),
+        default,
+    );
+    let kamailio = Kamailio::start(folder.path(), proxy::CONFIGURATION, &changes);
+    let port = kamailio.port;
+    server.signal("STOP");
+    ask(&trunk, port, "INVITE", &number, call);
+    let invite = gateway.wait_for("INVITE sip:default@", call);
+    gateway.answer(port, &invite, "200 OK", ";tag=g1");
+    let answer = trunk.wait_for("SIP/2.0 200", call);
+    within(&trunk, port, "ACK", &answer, &format!("sip:peer@{}", gateway.address));
+    thread::sleep(Duration::from_secs(5));
+    server.signal("CONT");
+    thread::sleep(Duration::from_secs(2));
+    within(&trunk, port, "BYE", &answer, &format!("sip:peer@{}", gateway.address));
+    gateway.wait_for("BYE ", call);
+    let logged = calls(&server, 1).remove(call).unwrap();
+    assert!(logged["talk_seconds"].as_u64().unwrap() >= 6, "{logged:#}");
+    assert_eq!(logged["started_at"], logged["answered_at"], "{logged:#}");
 }
 
 #[test]

@@ -35,13 +35,25 @@ fn time_zones_exist() {
 
 #[test]
 fn targets_are_numbers_or_sip_addresses() {
-    for good in
-        ["+18005550199", "+442079460000", "sip:desk@pbx.example", "sips:a@b:5061;transport=tls"]
-    {
+    for good in [
+        "+18005550199",
+        "+442079460000",
+        "sip:desk@pbx.example",
+        "sips:a@b:5061;transport=tls",
+        "sip:pbx.example",
+        "sip:127.0.0.1:5060?x=y",
+        "sip:+1800;npdi=yes@[::1]:65535;lr",
+        "sip:a@[2001:db8::1]",
+    ] {
         assert!(parse_target(good).is_ok(), "{good}");
     }
     for bad in ["", "8005550199", "+0123", "+1234567890123456", "sip:", "sip:a b", "http://x"] {
         assert!(parse_target(bad).is_err(), "{bad}");
+    }
+    for bad in
+        ["a@", "@h", "a@h:99999", "a@h:0", "a@h:", "a@h:x", "a@[::g]", "a@::1", "a@b@c", ":5060"]
+    {
+        assert!(parse_target(&format!("sip:{bad}")).is_err(), "{bad}");
     }
 }
 

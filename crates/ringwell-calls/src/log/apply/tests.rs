@@ -85,13 +85,13 @@ fn reports(is_leak: bool) -> Vec<CallChange> {
     (seen.events, seen.seen) = (Vec::new(), Some(Millis((began + 1) * 1000)));
     let ended = change("CA1", began + 30, EventKind::Ended(Some(Outcome::Answered)));
     vec![
-        change("CA1", began, EventKind::Started),
+        // The server hung, and received this report after some of the others.
+        change("CA1", began + 4, EventKind::Started),
         change("CA1", began + 1, EventKind::Ringing),
         CallChange { number: None, caller: None, ..change("CA1", began + 5, EventKind::Answered) },
         CallChange { caller: None, ..ended },
         seen,
-        // An event before the call's beginning, according to the provider.
-        change("CA1", began - 4, EventKind::LegEnded(Outcome::Busy)),
+        change("CA1", began, EventKind::LegEnded(Outcome::Busy)),
     ]
 }
 
@@ -174,4 +174,36 @@ async fn a_report_that_waited_still_dates_the_beginning_by_its_arrival() {
     let id = change("CA1", BEGIN, EventKind::Started).id();
     let call = log.call(&id).await.unwrap().unwrap().call;
     assert_eq!(call.facts.started_at(), Millis(BEGIN * 1000));
+}
+
+/// A server that hung processes the report of the beginning late. The time of another report then
+/// shows that the call began before its number was shown to another visitor.
+#[tokio::test]
+async fn a_report_from_before_the_beginning_corrects_the_beginning_and_the_visitor() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let location = Location::File(folder.path().join("calls.sqlite"));
+    let log = Log::open(&location).await.unwrap();
+    let began = change("CA1", BEGIN + 8, EventKind::Started);
+    let id = began.id();
+    for started_first in [true, false] {
+        let mut answered = change("CA1", BEGIN + 1, EventKind::Answered);
+        answered.events[0].received = Millis((BEGIN + 9) * 1000);
+        let mut both = [began.clone(), answered];
+        if !started_first {
+            both.reverse();
+            both = both.map(|it| CallChange { provider_call: "CA2".to_owned(), ..it });
+        }
+        for report in &both {
+            store(&log, report).await;
+        }
+        let mut ended = both[0].clone();
+        ended.events = change("CA1", BEGIN + 11, EventKind::Ended(None)).events;
+        store(&log, &ended).await;
+        let call = log.call(&ended.id()).await.unwrap().unwrap().call;
+        assert_eq!(call.facts.started_at(), Millis((BEGIN + 1) * 1000));
+        assert_eq!(call.facts.talk_seconds(), Some(10));
+        assert_eq!(call.attribution.outcome, Attributed::None, "{started_first}");
+    }
+    let events = log.events(0, 100).await.unwrap();
+    assert!(events.iter().any(|it| it.kind == "call.updated" && it.call.as_deref() == Some(&*id)));
 }
