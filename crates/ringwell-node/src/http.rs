@@ -142,8 +142,9 @@ async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: 
                     tokio::time::sleep(VALID_EVERY).await;
                 }
             };
+            let kind = Rc::new(ListenerKind::Nodes(None));
             tokio::select! {
-                () = serve(Rc::clone(&thread), socket, open, Rc::new(ListenerKind::Nodes(None)), None) => {}
+                () = serve(Rc::clone(&thread), socket, open, kind, None) => {}
                 () = expired => tracing::warn!(
                     shard = thread.id,
                     "a link was closed: the other node's certificate is no longer valid"
@@ -157,8 +158,8 @@ async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: 
                     shard = thread.id,
                     left_out,
                     %error,
-                    "a link was refused: only nodes with a certificate of this cluster can connect. \
-                     If the error is an alert, the other node refused this node's certificate: \
+                    "a link was refused: only nodes with a certificate of this cluster can \
+                     connect. If the error is an alert, the other node refused this node's certificate: \
                      its log gives the reason"
                 );
             }

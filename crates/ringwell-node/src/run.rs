@@ -341,7 +341,10 @@ fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeErr
 fn warn_of_disk(config: &Config) {
     let durability = config.durability;
     if durability != Durability::Disk {
-        tracing::warn!(%durability, "answers do not wait for the disk: a crash can lose allocations");
+        tracing::warn!(
+            %durability,
+            "answers do not wait for the disk: a crash can lose allocations"
+        );
         return;
     }
     if let Some(warning) = disk::warn_of_mode(&config.data) {
