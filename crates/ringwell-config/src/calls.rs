@@ -457,14 +457,13 @@ fn is_user_and_host(address: &str) -> bool {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (place, None),
     };
-    let is_host = match host.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
-        Some(ip) => ip.parse::<Ipv6Addr>().is_ok(),
-        None => {
-            let is_part = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
-            !host.is_empty() && host.bytes().all(is_part)
-        }
+    let is_host = if let Some(ip) = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+        ip.parse::<Ipv6Addr>().is_ok()
+    } else {
+        let is_part = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+        !host.is_empty() && host.bytes().all(is_part)
     };
-    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    let is_port = |port: &str| !port.starts_with('+') && port.parse().is_ok_and(|it: u16| it > 0);
     user != Some("") && is_host && port.is_none_or(is_port)
 }
 

@@ -226,14 +226,7 @@ pub fn begin<F: Files>(
     check(&reads, start)?;
     flush_found_names(files, &settings.data)?;
     let boot = start.reading.boot;
-    // Other nodes compare the journals as they were before this process took over the shards. In a
-    // log, the process has already written a group to take over a shard.
-    let written = u64::from(start.has_log);
-    let ends: Vec<_> =
-        reads.iter().map(|it| (it.shard, it.recovered.tip.next_n - written)).collect();
-    let has_past_in_log = start.has_log
-        && ends.iter().any(|(_, next_n)| *next_n > 1)
-        && !planted(Bug::LogPastIgnored);
+    let (ends, has_past_in_log) = ends(&reads, start);
     let own = start.member.map(|(own, _)| own);
     let copied = if start.has_log { None } else { copied(files, settings, own, &reads, boot)? };
     for read in &mut reads {
@@ -305,6 +298,17 @@ pub fn begin<F: Files>(
     begun.facts.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
     hold_shards(&mut begun, directory, &doubtful, now);
     Ok(begun)
+}
+
+/// Returns the number of the next group of each shard's journal, as it was before this process took
+/// over the shards, because other nodes compare these numbers. In a log, the process has already
+/// written a group to take over a shard. Also returns [`node::Begun::has_past_in_log`].
+fn ends<F: Files>(reads: &[Read<F>], start: &Start<'_, F>) -> (Vec<(u16, u64)>, bool) {
+    let written = u64::from(start.has_log);
+    let of = |read: &Read<F>| (read.shard, read.recovered.tip.next_n - written);
+    let ends: Vec<_> = reads.iter().map(of).collect();
+    let has_past = start.has_log && ends.iter().any(|(_, next_n)| *next_n > 1);
+    (ends, has_past && !planted(Bug::LogPastIgnored))
 }
 
 /// Returns [`dropped::buckets`]. If the journals are in a shared log, shards are not lost with a
