@@ -20,7 +20,6 @@ pub enum Bug {
     DoubtsIgnored,
     UndoneEndsDoubt,
     LeftUndone,
-    ExtensionDropped,
 }
 
 static PLANTED: AtomicU8 = AtomicU8::new(0);

@@ -174,12 +174,6 @@ impl Rebuild {
                 }
             }
         } else {
-            #[cfg(canary)]
-            if crate::canary::Bug::ExtensionDropped.is_planted()
-                && !self.retired.contains_key(&number)
-            {
-                return;
-            }
             let slot = Slot::new(number);
             let unknown = Retired { slot, local_at: Millis::ZERO, pool: PoolId(0), visitor: None };
             let known = self.retired.entry(number).or_insert(unknown);

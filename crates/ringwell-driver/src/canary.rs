@@ -360,7 +360,7 @@ bugs! {
     HeldBucketsForgotten "held-buckets-forgotten";
     /// The extension of a lockout is forgotten if the shard's journal has no record of the
     /// allocation and the number has gone to another shard.
-    ExtensionDropped "extension-dropped" core;
+    ExtensionDropped "extension-dropped";
     /// A node that lost allocations ignores the lifetimes of a list that only other nodes serve.
     OtherListIgnored "other-list-ignored";
     /// A running node does not ask the other nodes about new overflow numbers.

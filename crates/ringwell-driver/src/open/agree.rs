@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringwell_core::{Millis, PoolId, PromoNumber};
+use ringwell_core::{Millis, PoolId, PromoNumber, Retired};
 use ringwell_directory::Directory;
 use ringwell_engine::{Clocks, Reading, Recorded};
 
@@ -69,7 +69,10 @@ pub fn agree<F: Files>(
 /// repeatable batches, because it may now own these rows' pools.
 fn adopt<F: Files>(reads: &mut [Read<F>]) {
     adopt_doubts(reads);
-    let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();
+    let retired = reads.iter().flat_map(|read| read.restore.retired()).copied();
+    let has_allocation = |it: &Retired| it.slot.allocated_at > Millis::ZERO;
+    let retired: Vec<_> =
+        retired.filter(|it| has_allocation(it) || !planted(Bug::ExtensionDropped)).collect();
     if retired.is_empty() || planted(Bug::NoAgreement) {
         return;
     }
