@@ -219,6 +219,12 @@ impl Facts {
         self.started_ms.is_some()
     }
 
+    /// Sets the beginning to the time at which the log lists the call. Earlier builds stored the
+    /// reported beginning, even if another event was earlier.
+    pub(crate) fn keep_beginning(&mut self, listed: Millis) {
+        self.first_ms = Some(listed.0);
+    }
+
     /// The time at which the call began. It is no later than any reported event: a server that hung
     /// may process the report of the beginning late.
     #[must_use]

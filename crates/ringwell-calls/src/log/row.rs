@@ -52,8 +52,8 @@ pub struct CallRow {
 }
 
 /// Selects the columns that [`CallRow::read`] needs.
-pub(super) const CALL: &str = "SELECT id, account, provider, provider_call_id, sequence, number, \
-                               caller, first_time, destination, attribution, stir, facts, \
+pub(super) const CALL: &str = "SELECT id, account, provider, provider_call_id, sequence, started_ms, \
+                               number, caller, first_time, destination, attribution, stir, facts, \
                                published, redacted_ms, blocked, robocall, robocall_reasons \
                                FROM calls ";
 
@@ -62,13 +62,15 @@ impl CallRow {
         let caller: Option<String> = row.try_get("caller")?;
         let sequence: i64 = row.try_get("sequence")?;
         let first_time: Option<i64> = row.try_get("first_time")?;
+        let mut facts: Facts = parsed(Some(row.try_get("facts")?))?.unwrap_or_default();
+        facts.keep_beginning(from_ms(row.try_get("started_ms")?));
         Ok(Self {
             id: row.try_get("id")?,
             account: row.try_get("account")?,
             provider: row.try_get("provider")?,
             provider_call: row.try_get("provider_call_id")?,
             sequence: u64::try_from(sequence).unwrap_or_default(),
-            facts: parsed(Some(row.try_get("facts")?))?.unwrap_or_default(),
+            facts,
             number: row.try_get("number")?,
             caller: Caller::from_column(caller.as_deref()),
             first_time: first_time.map(|it| it != 0),

@@ -573,3 +573,23 @@ async fn a_call_whose_end_is_never_reported_can_be_removed_a_day_after_its_last_
         assert_eq!(log.remove(&id, Millis(at * 1000)).await.unwrap(), removed);
     }
 }
+
+/// Earlier builds stored a later beginning if an earlier event was reported. Pages use it too.
+#[tokio::test]
+async fn pages_skip_no_call_next_to_a_call_whose_beginning_an_earlier_build_stored() {
+    let (log, _folder) = log().await;
+    let calls = [("CA1", 10), ("CA2", 25), ("CA3", 20)];
+    let calls = calls.map(|(call, at)| change(call, at, EventKind::Started));
+    writer::together(&log, Millis(50_000), calls.iter()).await.unwrap();
+    let mut tx = log.database().write().await.unwrap();
+    let stored = sqlx::query("UPDATE calls SET started_ms = 30000 WHERE id = $1");
+    stored.bind(calls[0].id()).execute(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+    let (mut after, mut found) = (None, Vec::new());
+    while let [call] = &log.calls(&CallFilter::default(), after.as_ref(), 1).await.unwrap()[..] {
+        found.push((call.provider_call.clone(), call.facts.started_at().0 / 1000));
+        after = Some(Cursor::after(call));
+    }
+    let expected = [("CA1", 30), ("CA2", 25), ("CA3", 20)];
+    assert_eq!(found, expected.map(|(call, at)| (call.to_owned(), at)));
+}

@@ -227,24 +227,28 @@ fn calls_do_not_wait_for_a_resolver_that_never_answers() {
         println!("SKIPPED: no mount namespace here: `unshare -rm true` does not work");
         return;
     }
-    let folder = TempDir::new().unwrap();
-    fs::write(folder.path().join("resolv.conf"), "nameserver 192.0.2.53\nsearch a.example\n")
-        .unwrap();
-    let (trunk, gateway) = (Peer::new("127.0.0.1"), Peer::new("127.0.0.1"));
-    let contacts = format!(r#"["sip:desk@pbx.example.com","sip:peer@{}"]"#, gateway.address);
-    let answer =
-        format!(r#"{{"call":"c_1","contact":"sip:desk@pbx.example.com","contacts":{contacts}}}"#);
-    let recorder = Recorder::answering(&answer, Duration::ZERO);
-    let kamailio = through(folder.path(), &recorder.address, &recorder.address, DEFAULT);
-    let mut waited = Vec::new();
-    for call in ["first@h", "second@h"] {
-        let start = Instant::now();
-        ask(&trunk, kamailio.port, "INVITE", "+18885550100", call);
-        gateway.wait_for("INVITE sip:peer@", call);
-        waited.push(start.elapsed());
+    // Destinations with and without a user.
+    for (unreachable, reachable) in [("sip:desk@", "sip:peer@"), ("sip:", "sip:")] {
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("resolv.conf"), "nameserver 192.0.2.53\nsearch a.example\n")
+            .unwrap();
+        let (trunk, gateway) = (Peer::new("127.0.0.1"), Peer::new("127.0.0.1"));
+        let contact = format!("{unreachable}pbx.example.com");
+        let other = format!("{reachable}{}", gateway.address);
+        let answer =
+            format!(r#"{{"call":"c_1","contact":"{contact}","contacts":["{contact}","{other}"]}}"#);
+        let recorder = Recorder::answering(&answer, Duration::ZERO);
+        let kamailio = through(folder.path(), &recorder.address, &recorder.address, DEFAULT);
+        let mut waited = Vec::new();
+        for call in ["first@h", "second@h"] {
+            let start = Instant::now();
+            ask(&trunk, kamailio.port, "INVITE", "+18885550100", call);
+            gateway.wait_for(&format!("INVITE {other}"), call);
+            waited.push(start.elapsed());
+        }
+        assert!(waited[0] < Duration::from_secs(5), "{waited:?}");
+        assert!(waited[1] < Duration::from_millis(900), "{waited:?}");
     }
-    assert!(waited[0] < Duration::from_secs(5), "{waited:?}");
-    assert!(waited[1] < Duration::from_millis(900), "{waited:?}");
 }
 
 /// After a hang, the server processes Kamailio's request late. The time in the report of the answer
