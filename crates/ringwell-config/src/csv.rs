@@ -11,7 +11,7 @@ use csv::{Reader, StringRecord};
 use ringwell_core::{NumberRange, PoolId};
 use ringwell_directory::{Fault, RingPool, Tracking};
 
-use super::pools::{Found, GivenFields, PoolLines, describe, parse_key};
+use super::pools::{Found, GivenFields, PoolLines, alone, describe, parse_key};
 use super::section::Source;
 use super::toml_file::{read_bytes, reason};
 use super::values::{ValueError, parse_number, parse_range, parse_seconds};
@@ -188,17 +188,16 @@ fn join(given: &mut GivenFields, before: &RingPool, line: &Line<'_>) {
 
 fn tracking(line: &Line<'_>) -> Option<Arc<Tracking>> {
     let url = |column| line.get(column).filter(|url| !url.is_empty()).map(str::to_owned);
-    let alone = |column, other| {
-        let error = ValueError::new(format!("has no effect without {other}"));
-        line.fault(column, error.hint("write both, or neither"));
+    let fault = |column, other| {
+        line.fault(column, alone(other));
         None
     };
     match (url("tracking_url"), url("destination_url")) {
         (Some(base_url), Some(destination_url)) => {
             Some(Arc::new(Tracking { base_url, destination_url }))
         }
-        (Some(_), None) => alone("tracking_url", "destination_url"),
-        (None, Some(_)) => alone("destination_url", "tracking_url"),
+        (Some(_), None) => fault("tracking_url", "destination_url"),
+        (None, Some(_)) => fault("destination_url", "tracking_url"),
         (None, None) => None,
     }
 }

@@ -173,6 +173,11 @@ fn overflow(section: &mut Section<'_, '_>) -> Option<PromoNumber> {
     number
 }
 
+/// The fault of a URL that is given without the URL in `other`.
+pub(super) fn alone(other: &str) -> ValueError {
+    ValueError::new(format!("has no effect without {other}")).hint("write both, or neither")
+}
+
 fn tracking(section: &mut Section<'_, '_>) -> Option<Arc<Tracking>> {
     let url = || text(|url| Ok(url.to_owned()));
     let base_url = section.take("tracking_url", url());
@@ -180,8 +185,7 @@ fn tracking(section: &mut Section<'_, '_>) -> Option<Arc<Tracking>> {
     for (field, other) in [("tracking_url", "destination_url"), ("destination_url", "tracking_url")]
     {
         if section.has(field) && !section.has(other) {
-            let error = ValueError::new(format!("has no effect without {other}"));
-            section.fault(field, error.hint("write both, or neither"));
+            section.fault(field, alone(other));
         }
     }
     Some(Arc::new(Tracking { base_url: base_url?, destination_url: destination_url? }))

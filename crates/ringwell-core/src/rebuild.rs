@@ -174,8 +174,7 @@ impl Rebuild {
                 }
             }
         } else {
-            let slot = Slot::new(number);
-            let unknown = Retired { slot, local_at: Millis::ZERO, pool: PoolId(0), visitor: None };
+            let unknown = Retired::without_allocation(number, Millis::ZERO);
             let known = self.retired.entry(number).or_insert(unknown);
             if position > known.slot.position {
                 known.slot.locked_until = until;

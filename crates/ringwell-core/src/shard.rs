@@ -66,6 +66,15 @@ pub struct Retired {
     pub visitor: Option<VisitorId>,
 }
 
+impl Retired {
+    /// A lockout until `until` whose allocation is unknown. Its times are zero.
+    #[must_use]
+    pub const fn without_allocation(number: PromoNumber, until: Millis) -> Self {
+        let slot = Slot { locked_until: until, ..Slot::new(number) };
+        Self { slot, local_at: Millis::ZERO, pool: PoolId(0), visitor: None }
+    }
+}
+
 /// Whether a number's lockout ended (at `locked_until`) before a hold of its pool ended (at
 /// `held_until`). If so, another owner may have handed the number out since. One millisecond is
 /// added to the hold, because undoing an allocation can end the hold now and the lockout in the

@@ -282,12 +282,7 @@ async fn hold_pools<P: Platform>(
 /// Makes the shard record new, later ends for these lockouts. If a number moves between this node's
 /// shards, its lockout moves with it.
 async fn lengthen(peers: &Peers, shard: u16, locked: impl Iterator<Item = (PromoNumber, Millis)>) {
-    let retired = |(number, locked_until)| Retired {
-        slot: Slot { locked_until, ..Slot::new(number) },
-        local_at: Millis::ZERO,
-        pool: PoolId(0),
-        visitor: None,
-    };
+    let retired = |(number, until)| Retired::without_allocation(number, until);
     let known: Vec<Retired> = locked.map(retired).collect();
     if !known.is_empty() {
         let (answers, holds, put) = (Vec::new(), Vec::new(), Vec::new());
