@@ -19,7 +19,7 @@ const { outputFiles } = buildSync({
   legalComments: 'none',
   write: false,
 });
-const options = { ecma: 2020, compress: { passes: 3, unsafe: true, booleans_as_integers: true, reduce_funcs: false, collapse_vars: false }, mangle: { properties: { regex: /^(pattern|digits)$/ } }, toplevel: true };
+const options = { ecma: 2020, compress: { passes: 3, unsafe: true, booleans_as_integers: true, reduce_funcs: false, collapse_vars: false }, mangle: { properties: { regex: /^(regexp|digits)$/ } }, toplevel: true };
 const built = (await minify(outputFiles[0].text, options)).code;
 const gzip = gzipSync(built, { level: 9 }).length;
 console.log(`dist/rw.js: ${built.length} bytes, ${gzip} compressed (at most ${GZIP_BYTES_MAX})`);

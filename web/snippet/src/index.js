@@ -13,7 +13,7 @@ const BEAT = 60000;
 /** The interval at which the end of the lease is checked, with a clock that also counts sleep. */
 const LOOK = 500;
 /** Parameters that identify the advertisement that led to the visit. */
-const CLICKS = /^utm_|clk?id$|braid$/;
+const CLICKS = /clk?id$|braid$|^utm_/;
 /** Events that are caused only by a person, or by a program that imitates one. */
 const SIGNS = ['scroll', 'keydown', 'pointerdown', 'pointermove'];
 
@@ -33,6 +33,8 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
   let isAllowed = !mode || null;
   let isPerson;
   let lease = { swaps: [] };
+  /** The entry in `localStorage`, as this page has last written or read it. */
+  let kept;
 
   const isStored = () => isAllowed && !navigator.globalPrivacyControl;
 
@@ -40,12 +42,12 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
   const keep = () => {
     // The browser may allow cookies, but not localStorage.
     document.cookie = `rw_v=${lease.visitor};Max-Age=${lease.ttl || 0};Path=/;SameSite=Lax;Secure`;
-    localStorage[name] = JSON.stringify(lease);
+    kept = localStorage[name] = JSON.stringify(lease);
   };
 
   /** Shows the numbers of `next` in place of the page's own numbers and of earlier ones. */
   const take = (next) => {
-    const { swaps } = next;
+    const swaps = next.swaps;
     const all = [...swaps, ...lease.swaps.map((old) => ({ ...old, ...find(swaps, old.from), from: old.to }))];
     lease = next;
     if (!all[0]) return;
@@ -54,66 +56,69 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
   };
 
   /** Puts the page's own numbers back until `until`, and keeps the visitor's id. */
-  const end = (until) => take({ visitor: lease.visitor, swaps: [], until });
+  const end = (until) => take({ visitor: lease.visitor, until, swaps: [] });
+
+  /**
+   * Whether a decision or an answer has replaced `held`. If another page of the site has removed the
+   * visitor's id, this page does the same.
+   */
+  const isOld = (held) => {
+    if (kept && !localStorage[name]) consent(false);
+    return held !== lease;
+  };
 
   const send = async (path, tel) => {
     const held = lease;
-    // A string is sent as text/plain, which needs no preflight.
-    const body = JSON.stringify({
-      site,
-      ...lease,
-      swaps: undefined,
-      ...(isStored() && {
-        params: Object.fromEntries([...new URLSearchParams(location.search)].filter(([key]) => CLICKS.test(key) || params.split(',').includes(key))),
-        landing: bare(document.URL),
-        referrer: bare(document.referrer),
-      }),
-      tel,
-    });
     try {
       // Code that runs right after the visitor's decision may still change it.
       await 0;
-      if (held !== lease) return;
-      const answer = await fetch(new URL('/site/v1/' + path, src), {
+      if (document.prerendering || (mode === 'required' && !isAllowed) || isOld(held)) return;
+      const answer = await fetch(new URL('site/v1/' + path, src), {
         method: 'POST',
-        body,
-        signal: AbortSignal.timeout(DEADLINE),
+        // A string is sent as text/plain, which needs no preflight.
+        body: JSON.stringify({
+          site,
+          ...lease,
+          swaps: undefined,
+          ...(isStored() && {
+            params: Object.fromEntries([...new URLSearchParams(location.search)].filter(([key]) => CLICKS.test(key) || params.split(',').includes(key))),
+            landing: bare(location.href),
+            referrer: bare(document.referrer),
+          }),
+          tel,
+        }),
         keepalive: true,
+        signal: AbortSignal.timeout(DEADLINE),
       });
-      const given = answer.status === 204 ? 0 : await answer.json();
-      // A decision or another answer came first.
-      if (held !== lease) return;
-      if (given) {
-        if (given.ttl) given.until = Date.now() + given.ttl * 1000 - DEADLINE;
-        take(given);
-      } else end(lease.lease && 0);
+      const given = answer.status !== 204 && await answer.json();
+      if (isOld(held)) return;
+      if (given.ttl) given.until = Date.now() + given.ttl * 1000 - DEADLINE;
+      if (given) take(given);
+      else end(lease.lease && 0);
       if (isStored()) keep();
     } catch { /* The page keeps what it shows. */ }
   };
 
-  const run = () => {
-    if ((mode === 'required' && !isAllowed) || document.prerendering) return;
-    send('numbers');
-  };
+  const run = () => send('numbers');
 
   /**
    * Extends the lease. If it has ended, requests numbers again, because another visitor may have
    * them now.
    */
-  const beat = (isLook) => {
+  const beat = (isDue) => {
     if (document.hidden) return;
     if (lease.until < Date.now()) {
       end(Date.now() + BEAT / 2);
       run();
-    } else if (!isLook) return lease.lease && send('beat');
+    } else return isDue && lease.lease && send('beat');
   };
 
   /** Shows the numbers of the visitor's earlier page, unless they have expired or consent is refused. */
   const recall = () => {
     try {
       if (isAllowed === false) keep();
-      const old = JSON.parse(localStorage[name]);
-      if (!(old.until > Date.now())) delete localStorage[name];
+      const old = JSON.parse(kept = localStorage[name]);
+      if (!(old.until > Date.now())) kept = !delete localStorage[name];
       else if (isStored()) take(old);
     } catch { /* The first visit. */ }
   };
@@ -122,7 +127,7 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
     if (isGiven === isAllowed) return;
     isAllowed = isGiven;
     // Because this is a new object, answers to earlier requests are ignored.
-    take(isGiven ? { ...lease } : { swaps: [] });
+    take({ swaps: [], ...(isGiven && lease) });
     recall();
     run();
   };
@@ -145,17 +150,17 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
   early.forEach((window.ringwell = api).push);
 
   const on = (what, then) => addEventListener(what, then, true);
-  SIGNS.forEach((sign) => on(sign, ({ isTrusted }) => {
-    isPerson = isPerson || (isTrusted && beat());
+  SIGNS.forEach((sign) => on(sign, (event) => {
+    isPerson = isPerson || (event.isTrusted && beat(1));
   }));
-  on('click', ({ target }) => {
-    const link = lease.lease && target.closest('[href^="tel:" i]');
+  on('click', (event) => {
+    const link = lease.lease && event.target.closest('[href^="tel:" i]');
     if (link) send('tap', link.href);
   });
-  setInterval(beat, BEAT);
-  setInterval(beat, LOOK, true);
-  on('visibilitychange', () => beat());
-  on('pageshow', ({ persisted }) => persisted && run());
+  setInterval(beat, LOOK);
+  setInterval(beat, BEAT, 1);
+  on('visibilitychange', beat);
+  on('pageshow', (event) => event.persisted && run());
   on('prerenderingchange', run);
 
   // Frameworks first hydrate the page's own text, and must not find another text in its place.

@@ -24,7 +24,7 @@ export const compile = (swap) => {
   return {
     ...swap,
     digits: to.length === from.length && to.startsWith(`+${cc}`) && to.slice(start),
-    pattern: new RegExp(`${BEFORE}(((\\+|00|011)${GAP})?${spread(cc)}${GAP})?${trunk}\\(?${spread(national)}${AFTER}`, 'gu'),
+    regexp: new RegExp(`${BEFORE}(((\\+|00|011)${GAP})?${spread(cc)}${GAP})?${trunk}\\(?${spread(national)}${AFTER}`, 'gu'),
   };
 };
 
@@ -35,10 +35,9 @@ export const compile = (swap) => {
  */
 export const swap = (text, swaps) => {
   let units;
-  for (const { pattern, digits, to, formatted } of swaps) {
-    for (const match of text.matchAll(pattern)) {
-      const [found] = match;
-      const start = match.index;
+  for (const { regexp, digits, to, formatted } of swaps) {
+    for (const match of text.matchAll(regexp)) {
+      const { 0: found, index: start } = match;
       let at = start + found.length;
       units = units || text.split('');
       if (digits) {

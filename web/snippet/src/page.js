@@ -28,10 +28,9 @@ let skip;
 let queue = [];
 
 const write = (node, name, value, now) => {
-  if (value === now) return;
-  const times = fights.get(node) || 0;
+  const times = fights.get(node) | 0;
+  if (value === now || times > FIGHTS_MAX) return;
   fights.set(node, times + 1);
-  if (times > FIGHTS_MAX) return;
   if (name) node.setAttribute(name, value);
   else node.textContent = value;
 };
@@ -73,8 +72,8 @@ const walk = (top, last) => {
         run(nodes);
         return true;
       }
-      const { data } = node;
-      if (!nodes[0] && !/\d/.test(data)) continue;
+      const data = node.data;
+      if (!/\d/.test(data) && !nodes[0]) continue;
       if (last !== (last = block(node))) run(nodes.splice(0));
       if (!node.parentNode.closest(skip)) nodes.push(node);
       // A number never continues after a letter, so a new text begins there.
@@ -95,15 +94,15 @@ const add = (node) => {
 const work = () => {
   const until = Date.now() + SLICE;
   while (queue[0]?.(until)) queue.shift();
+  if (queue[0]) setTimeout(work);
   // Our own writes are ignored.
   observer.takeRecords();
-  if (queue[0]) setTimeout(work);
 };
 
 const observer = new MutationObserver((records) => {
   const changed = new Set();
-  for (const { target, addedNodes } of records) (addedNodes[0] ? addedNodes : [target]).forEach((node) => changed.add(node));
-  if (swaps[0]) changed.forEach(add);
+  for (const { target, addedNodes } of records) for (const node of addedNodes[0] ? addedNodes : [target]) changed.add(node);
+  changed.forEach(add);
   work();
 });
 

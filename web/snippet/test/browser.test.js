@@ -270,7 +270,7 @@ test('a background tab sends no keep-alive, and sends one as soon as it is visib
     window.hide = (is) => { isHidden = is; document.dispatchEvent(new Event('visibilitychange', { bubbles: true })); };
     const every = window.setInterval;
     // Makes each of the script's minutes last 0.1 s.
-    window.setInterval = (then, time) => every(then, time === 60000 ? 100 : time);
+    window.setInterval = (then, time, ...rest) => every(then, time === 60000 ? 100 : time, ...rest);
   };
   const { page, context, errors } = await visit('<p>800-555-0100</p>', { init });
   const number = await shown(page);

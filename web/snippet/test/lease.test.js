@@ -161,6 +161,44 @@ test('the number is kept for the next page with consent, and a refusal there rem
   await context.close();
 });
 
+for (const back of [true, false]) {
+  test(`after a refusal on another page, ${back ? 'a page restored by the back button' : 'another tab'} stores and sends nothing`, async () => {
+    const sent = [];
+    const { page, context, errors } = await visit('<p>800-555-0100</p>', CONSENT());
+    context.on('request', (request) => { if (request.url().includes('/site/v1/')) sent.push(request.url()); });
+    const agreed = async () => {
+      await page.waitForFunction(() => window.ringwell?.run);
+      await page.waitForTimeout(300);
+      await page.evaluate(() => window.ringwell.consent(true));
+      await shown(page, 'p');
+      await page.waitForFunction(() => localStorage.length);
+    };
+    await agreed();
+    const other = back ? page : await context.newPage();
+    await other.goto(`${origin}/?other`);
+    await other.waitForFunction(() => window.ringwell?.run);
+    await other.waitForTimeout(300);
+    await other.evaluate(() => window.ringwell.consent(false));
+    await isForgotten(other, context);
+    sent.length = 0;
+    if (back) await page.evaluate(() => history.back()).catch(() => {});
+    else {
+      await page.bringToFront();
+      // A person's first sign causes a keep-alive.
+      await page.mouse.move(30, 30);
+      await page.evaluate(() => window.ringwell.run());
+    }
+    await page.waitForFunction(() => document.querySelector('p').textContent === '800-555-0100', null, { timeout: 5000 });
+    await page.waitForTimeout(500);
+    assert.deepEqual(sent, []);
+    await isForgotten(page, context);
+    // The visitor may agree again.
+    await agreed();
+    assert.deepEqual(errors, []);
+    await context.close();
+  });
+}
+
 test('what was kept is removed by the first page after its end, even without a decision', async () => {
   const { page, context, errors } = await visit('<p>800-555-0100</p>', CONSENT());
   await page.evaluate(() => { localStorage.rw_pk_consent = JSON.stringify({ visitor: 'v', swaps: [], until: Date.now() - 1 }); });
