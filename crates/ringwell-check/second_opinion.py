@@ -248,7 +248,10 @@ class Judge:
             if limits and len(ends) == 1 and ends[0]["k"] == "ret":
                 self.blame("C9", ends[0]["t"] - inv["t"] > (min(limits) + 50) * MS)
         pools = {a["rid"]: a["pool"] for inv in self.lines["inv"] for a in inv["rows"]}
+        damaged = any("damage" in line for line in self.lines["jrn"])
         for att in (att for att in self.lines["att"] if att["st"] == 200):
+            if damaged and att.get("outcome") == "not_kept":
+                continue
             found = att.get("outcome") == "allocated" and att["par"].get("rid") == att["rid"]
             other = att.get("pool") not in (None, pools.get(att["rid"], att.get("pool")))
             self.blame("C10", not found or other)

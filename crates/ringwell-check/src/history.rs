@@ -275,6 +275,11 @@ impl Whole {
         &self.batches[row.batch as usize]
     }
 
+    /// Whether the dump of at least one journal ends early because of damage.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.journals.values().any(|journal| journal.damaged)
+    }
+
     /// The answered rows among `rows`.
     pub(crate) fn answered<'a>(&'a self, rows: &'a [Asked]) -> impl Iterator<Item = Row<'a>> {
         rows.iter().filter_map(|asked| {

@@ -73,6 +73,15 @@ fn an_overflow_during_a_fault_is_passed_over_and_counted() {
     assert_eq!(passed.1, "1 overflow rows during faults");
 }
 
+/// Damage may hide an allocation that was undone, so the server need not name the visitor.
+#[test]
+fn a_look_up_without_a_visitor_is_passed_over_if_a_journal_is_damaged() {
+    let verdict = judged("clean-no-visitor-after-damage");
+    assert_eq!(verdict.first, None);
+    let why = "1 look-ups that named no visitor, because a journal is damaged".to_owned();
+    assert_eq!(verdict.not_judged, [(Rule::Attribution, why)]);
+}
+
 #[test]
 fn a_lockout_counts_from_the_first_attempt_that_may_have_been_served() {
     assert_eq!(judged("clean-answer-of-an-earlier-attempt").first, None);

@@ -211,6 +211,11 @@ pub(super) fn looked_up(
         findings.excuse(Rule::Attribution, "look-ups that were refused");
         return;
     }
+    if lookup.outcome.as_deref() == Some("not_kept") && whole.is_damaged() {
+        let why = "look-ups that named no visitor, because a journal is damaged";
+        findings.excuse(Rule::Attribution, why);
+        return;
+    }
     let asked = row.map(|row| row.pool);
     let wrong = match (lookup.outcome.as_deref(), lookup.found.as_deref()) {
         (Some("allocated"), Some(found)) if found != &*lookup.rid => {
