@@ -200,6 +200,10 @@ fn is_halted(pid: u32) -> bool {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if thread::panicking() {
+            // A test may have failed because of this server.
+            println!("the log of server {}:\n{}", self.pid(), self.log());
+        }
         // An error is ignored, because it means that the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
