@@ -6,10 +6,10 @@
 //! Invariant: if a history does not show whether a rule was kept, the rule is reported as not
 //! judged, and not as violated.
 
+mod across_parts;
 mod clients;
 mod joined;
 mod journals;
-mod rest;
 mod timeline;
 
 use std::io;
@@ -17,8 +17,8 @@ use std::io;
 use crate::history::{Journal, Whole};
 use crate::spill::Spill;
 use crate::verdict::{Findings, Rule};
+use across_parts::{Overflows, Rest};
 use journals::Deviations;
-use rest::{Overflows, Rest};
 use timeline::Timelines;
 
 /// Applies all rules.
@@ -37,7 +37,7 @@ pub(crate) fn judge(whole: &Whole, spill: &mut Spill) -> io::Result<Findings> {
         clients::count(whole, &part, &mut findings);
         clients::double(whole, &part, &mut findings);
         clients::pool(whole, &part, &mut findings);
-        rest::attribution(whole, &part, &mut rest, &mut findings);
+        across_parts::attribution(whole, &part, &mut rest, &mut findings);
         journals::double(whole, &timelines, &mut findings);
         joined::lost(whole, &part, &timelines, &mut findings);
         joined::given(whole, &part, &timelines, &mut rest);

@@ -9,7 +9,7 @@ mod bandwidth;
 mod generic;
 mod markup;
 mod plivo;
-mod side;
+mod provider_side;
 mod sign;
 mod twilio;
 mod vonage;
@@ -22,8 +22,8 @@ use hyper::{Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ringwell_config::CallProvider;
 
-use self::side::{Body, Dial, Report, Side, Step};
-pub(crate) use self::side::{Phone, Ring};
+use self::provider_side::{Body, Dial, Report, Side, Step};
+pub(crate) use self::provider_side::{Phone, Ring};
 use crate::api_client::ApiClient;
 
 /// The time that providers wait for an answer. Twilio waits the longest.

@@ -244,8 +244,8 @@ impl Overview {
 /// Runs the command.
 ///
 /// # Errors
-/// If a server cannot be reached, or refuses the request. If buckets were to be moved, the error
-/// lists those that the server has not given up.
+/// If a server cannot be reached, or refuses the request. If the command moves buckets, the error
+/// lists the ones that the server has not released.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::List { json, toml, access } => {

@@ -8,24 +8,24 @@
 //! newest map on its disk assigns the bucket to it, and only if it has all previous owners'
 //! lockouts. Source: docs/spec/cluster.md, "Moving buckets".
 
+mod announce;
 mod error;
-mod former;
 mod give;
-mod learn;
 mod newer;
+mod owner_exchange;
 mod owners;
 mod payload;
 mod take;
 mod versions;
 
+pub use self::announce::announce_to_former;
+pub(crate) use self::announce::wait_for_newer;
 pub use self::error::MoveError;
-pub use self::former::announce_to_former;
-pub(crate) use self::former::wait_for_newer;
 pub use self::give::MoveReport;
 pub use self::give::{abort, give, resume};
-pub(crate) use self::learn::ask_owners;
-pub use self::learn::{Learnt, announce_owners, copy as copy_owners, learn, learn_from};
 pub use self::newer::watch as watch_versions;
+pub(crate) use self::owner_exchange::ask_owners;
+pub use self::owner_exchange::{Learnt, announce_owners, copy as copy_owners, learn, learn_from};
 pub use self::payload::{
     Adopted, AnswerWord, HoldWord, NumberWord, OwnersCopy, Prepare, Prepared, Take, answer_word,
     hold_word, in_time_of, number_word, read_answer, read_hold, read_number,

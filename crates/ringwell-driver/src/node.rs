@@ -23,7 +23,7 @@ use crate::lists::Lists;
 use crate::locks::{read, write};
 use crate::membership::Membership;
 use crate::platform::{Moment, Platform};
-use crate::rereads::Rereads;
+use crate::reload_requests::ReloadRequests;
 use crate::rows;
 use crate::store::{Dated, Dating, Gaps, OverflowPeriods, SeenJournals};
 use crate::withheld::{self, Withheld};
@@ -154,7 +154,7 @@ pub struct Node {
     /// `changes`.
     pub moves: tokio::sync::Mutex<()>,
     /// Requests to read the list of pools again from its source.
-    pub rereads: Rereads,
+    pub reload_requests: ReloadRequests,
     /// Counts the list changes after which pools were held because another node may have handed out
     /// numbers that the pools received.
     pub(crate) held_changes: AtomicU64,
@@ -209,7 +209,7 @@ impl Node {
             seen: tokio::sync::Mutex::default(),
             changes: tokio::sync::Mutex::default(),
             moves: tokio::sync::Mutex::default(),
-            rereads: Rereads::default(),
+            reload_requests: ReloadRequests::default(),
             held_changes: AtomicU64::default(),
             is_leaving: Notify::new(),
             membership,

@@ -17,7 +17,7 @@ mod agree;
 mod ask;
 mod beginning;
 mod belongs;
-mod beside;
+mod copy_source;
 mod doubted;
 mod dropped;
 mod fetch;
@@ -30,7 +30,7 @@ mod unfinished;
 
 pub use agree::{OverflowTaken, agree};
 pub use belongs::{OfCluster, of_cluster, unnamed_journals};
-pub use beside::Beside;
+pub use copy_source::CopySource;
 pub use follow::{Followed, follow, placement_name};
 pub use follow_error::FollowError;
 pub use hold::{OldMap, hold_buckets};

@@ -108,8 +108,8 @@ async fn confirm<P: Platform>(shard: &Shard<P>, conflict: &RefCell<Conflict>) {
          reloaded and the other nodes have been asked about its numbers"
     );
     let Shard { platform, node, .. } = shard;
-    let request = node.rereads.ask();
-    if platform.within(LIST_PATIENCE, node.rereads.wait(request)).await.is_none() {
+    let request = node.reload_requests.ask();
+    if platform.within(LIST_PATIENCE, node.reload_requests.wait(request)).await.is_none() {
         tracing::warn!(
             shard = shard.id,
             "the list of pools could not be reloaded: the shard continues with the current list"

@@ -1,6 +1,6 @@
 //! Overflow numbers that pools do not have yet, because a visitor may still hold them.
 //!
-//! `in_part.rs` decides which numbers these are while the node serves. At startup, `open/agree.rs`
+//! `partial_change.rs` decides which numbers these are while the node serves. At startup, `open/agree.rs`
 //! decides about numbers that this node's visitors may hold, and `open/doubted.rs` and
 //! `arrivals/overflow.rs` about numbers that other nodes' visitors may hold.
 

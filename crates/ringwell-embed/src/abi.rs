@@ -1,7 +1,7 @@
 //! The C ABI: the only module with unsafe code.
 //!
-//! Every function takes and returns bytes, and catches panics. It refuses null pointers, and
-//! misaligned pointers where alignment matters. Handles are numbers, so this module dereferences
+//! Every function takes and returns bytes, and catches panics. It rejects null pointers and, where
+//! alignment matters, misaligned pointers. Handles are numbers, so this module dereferences
 //! only pointers to the caller's memory. The C declarations are in `include/ringwell_embed.h`.
 //! Source: docs/spec/embed.md.
 #![allow(unsafe_code, reason = "this is the interface to other languages")]

@@ -18,7 +18,7 @@ use ringwell_driver::open::{self, Begun, Believed, Opened, Start, shards_on_disk
 use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::Kind;
 use ringwell_driver::store::{Gaps, Inline, Settings, Store};
-use ringwell_driver::{Moment, Platform, life, rows, writer};
+use ringwell_driver::{Moment, Platform, lifecycle, rows, writer};
 use ringwell_engine::{Doubts, Reading, Refusal};
 use ringwell_os::clock::reading;
 use ringwell_os::{DataLock, OsFiles};
@@ -108,7 +108,7 @@ impl Embedded {
         let shard = Rc::new(shard);
         let is_lengthened = doubts.lengthened.is_some();
         let store = start(&shard, store, is_lengthened)?;
-        life::unmark(&OsFiles, &shard.node);
+        lifecycle::unmark(&OsFiles, &shard.node);
         let notes = notes(&doubts).chain(shard.last_failure()).collect();
         let lock_seen = caller.moment();
         Ok(Self { caller, shard, store, notes, lock, lock_seen })
@@ -198,8 +198,8 @@ impl Embedded {
     /// records has been returned to the caller.
     pub(crate) fn close(mut self) -> Result<(), String> {
         self.flush()?;
-        if self.is_in_files() && self.caller.run(life::save(&self.shard, &*self.store)) {
-            life::end(&OsFiles, &self.shard.node);
+        if self.is_in_files() && self.caller.run(lifecycle::save(&self.shard, &*self.store)) {
+            lifecycle::end(&OsFiles, &self.shard.node);
         }
         Ok(())
     }
@@ -308,7 +308,7 @@ fn start(
 ) -> Result<Rc<Inline<OsFiles>>, String> {
     let (caller, store) = (&shard.platform, Rc::new(store));
     caller.spawn(writer::run(Rc::clone(shard), Rc::clone(&store)));
-    let begun = caller.run(life::begin_shard(shard, &*store, is_lengthened));
+    let begun = caller.run(lifecycle::begin_shard(shard, &*store, is_lengthened));
     if let Err(error) = begun {
         caller.end();
         return Err(format!(

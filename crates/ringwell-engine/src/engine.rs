@@ -64,8 +64,8 @@ pub struct Engine {
     pub(crate) counts: Counts,
     pub(crate) live: LiveRecords,
     /// The numbers that were moved to other slots by pool changes while a snapshot was being taken.
-    /// The snapshot may have passed the new slots before the numbers arrived there. `None` if no
-    /// snapshot is being taken.
+    /// The new slots may have been written to the snapshot before the numbers were moved there.
+    /// `None` if no snapshot is being taken.
     pub(crate) moved: Option<Vec<PromoNumber>>,
     refusal: Option<Refusal>,
     /// The time until which the shard may serve rows: see [`Engine::serve_until`].

@@ -76,7 +76,7 @@ impl Restore {
     }
 
     /// Begins reading a snapshot. The time in its header is trusted, because it had certainly
-    /// passed when the snapshot was begun.
+    /// passed when the snapshot began.
     pub fn begin_snapshot(&mut self, header: &SnapshotHeader) {
         let SnapshotHeader { created_at, clocks, replay_from, .. } = *header;
         self.known = self.known.or_newer(Recorded { last_at: created_at, clocks });

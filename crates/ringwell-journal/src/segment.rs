@@ -37,7 +37,7 @@ pub struct SegmentHeader {
     /// The number of the segment, counted from one. The file is named after it.
     pub segno: u64,
     /// Distinguishes the segment's frames from older frames in the file. The value was computed by
-    /// [`salt`] when the segment was begun.
+    /// [`salt`] when the segment was created.
     pub salt: u64,
     /// The end of the journal just before the segment's first frame. `tip.next_n` is the number of
     /// the first frame.
@@ -62,7 +62,7 @@ pub enum SegmentFault {
     Tip,
 }
 
-/// Returns the salt of segment `segno`, which was begun by the startup that drew the random value
+/// Returns the salt of segment `segno`, which was created by the startup that drew the random value
 /// `start`. A frame's stamps combine the salt with the group's number. The salts of one startup
 /// therefore differ in bits that group numbers do not use.
 #[must_use]

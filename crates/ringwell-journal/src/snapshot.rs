@@ -50,14 +50,14 @@ pub struct SnapshotHeader {
     pub prev_hash: u64,
     /// The epoch in which the snapshot was taken.
     pub epoch: u64,
-    /// The shard time at which the snapshot was begun.
+    /// The shard time at which the snapshot began.
     pub created_at: Millis,
-    /// The newest time that the journal contained when the snapshot was begun. Shard time never
+    /// The latest time in the journal when the snapshot began. Shard time never
     /// goes below it.
     pub last_at: Millis,
     /// The approximate count of number entries that follow. Use it only to reserve memory.
     pub numbers: u64,
-    /// The clock offsets when the snapshot was begun, or `None` in format 1.
+    /// The clock offsets when the snapshot began, or `None` in format 1.
     pub clocks: Option<Clocks>,
 }
 

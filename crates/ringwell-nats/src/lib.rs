@@ -15,7 +15,7 @@ mod keep;
 mod notes;
 mod permissions;
 mod reach;
-mod shelf;
+mod snapshot_store;
 mod stream;
 
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ use std::time::Duration;
 use async_nats::Client;
 use ringwell_config::Replicated;
 use ringwell_driver::store::{
-    Beat, FoundLog, KeptNotes, LastHeartbeat, LogNotes, Logs, SharedLog, Shelf, Sign,
+    Beat, FoundLog, KeptNotes, LastHeartbeat, LogNotes, Logs, SharedLog, Sign, SnapshotStore,
 };
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -168,9 +168,9 @@ impl Logs for NatsLogs {
         Ok(self.find_stream(self.stream(shard))?.is_some())
     }
 
-    fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String> {
+    fn snapshots(&self, shard: u16) -> Result<Arc<dyn SnapshotStore>, String> {
         let snapshots = self.open(self.snapshots(shard), "", &LogNotes::default())?;
-        Ok(Arc::new(shelf::SnapshotStream::new(snapshots, self.stream(shard))))
+        Ok(Arc::new(snapshot_store::SnapshotStream::new(snapshots, self.stream(shard))))
     }
 
     fn stand_by(&self, first: u16) -> Option<LastHeartbeat> {

@@ -7,9 +7,9 @@ use ringwell_directory::{Directory, Fault, RingPool};
 use tokio::sync::oneshot;
 
 use crate::platform::Tokio;
-use ringwell_driver::in_part;
 use ringwell_driver::message::Message;
 use ringwell_driver::node::Node;
+use ringwell_driver::partial_change;
 use ringwell_driver::pool_query::{PoolAsked, PoolQuery, PoolSlot};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::Reason;
@@ -42,7 +42,7 @@ pub(crate) async fn become_next(
     make: impl FnOnce(&Directory) -> Result<Directory, Vec<Fault>> + Send + 'static,
 ) -> Result<(), String> {
     let _one = node.changes.lock().await;
-    let taken = in_part::apply(&Tokio, node, peers, make).await;
+    let taken = partial_change::apply(&Tokio, node, peers, make).await;
     taken.map_err(|error| error.to_string())
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn become_next(
 /// If this fails, or another change is in progress, the next call tries again.
 pub(crate) async fn go_on(node: &Node, peers: &Peers) {
     let Ok(_one) = node.changes.try_lock() else { return };
-    if let Err(error) = in_part::go_on(&Tokio, node, peers).await {
+    if let Err(error) = partial_change::resume(&Tokio, node, peers).await {
         tracing::warn!(%error, "ring pools cannot get their overflow numbers yet; trying again");
     }
 }

@@ -75,7 +75,7 @@ const REFRESH_MAX: Duration = Duration::from_secs(5);
 /// have been read from there.
 pub(crate) async fn refresh(server: &Arc<Server>, peers: &Peers, directories: &mut Directories) {
     let (node, asked) = (&server.node, Tokio.moment());
-    let request = *node.rereads.asked().borrow();
+    let request = *node.reload_requests.asked().borrow();
     again(server, peers, directories, "after the wait as a standby").await;
     if directories.reload.is_none()
         && Tokio.within(REFRESH_MAX, read_since(node, asked)).await.is_none()
@@ -86,7 +86,7 @@ pub(crate) async fn refresh(server: &Arc<Server>, peers: &Peers, directories: &m
         );
         return;
     }
-    node.rereads.finish(request);
+    node.reload_requests.finish(request);
 }
 
 /// Waits until the pools have been read from the database after `asked`.
@@ -107,7 +107,7 @@ pub(crate) async fn confirm(
 ) {
     if directories.reload.is_some() {
         again(server, peers, directories, "a shard stalled").await;
-        server.node.rereads.finish(request);
+        server.node.reload_requests.finish(request);
         return;
     }
     let server = Arc::clone(server);
@@ -117,7 +117,7 @@ pub(crate) async fn confirm(
         for _ in 0..2 {
             read_since(&server.node, Tokio.moment()).await;
         }
-        server.node.rereads.finish(request);
+        server.node.reload_requests.finish(request);
     });
 }
 

@@ -35,7 +35,7 @@ use ringwell_driver::node::{Node, Phase};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{Either, LastOwner, Logs, Memory};
-use ringwell_driver::{life, moves, suspension, witness, writer};
+use ringwell_driver::{lifecycle, moves, suspension, witness, writer};
 use ringwell_os::Clock;
 use ringwell_os::clock::reading;
 
@@ -91,7 +91,7 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let durability = config.durability;
     let member = membership.as_ref().map(|membership| &membership.member);
-    let (directory, owners) = life::place(&OsFiles, &config.data, directory, member)?;
+    let (directory, owners) = lifecycle::place(&OsFiles, &config.data, directory, member)?;
     config.limits.connections =
         descriptors::room_for(config.limits.connections, directory.shards());
     let mut settings = disk::Settings::of(&config, &directory);
@@ -131,7 +131,7 @@ pub fn serve(
         let is_ready = reported.wait_for(Report::Ready, threads.len()).await;
         let mut signals = Signals::take_over(directories.signals.take())?;
         if is_ready {
-            life::unmark(&OsFiles, &node);
+            lifecycle::unmark(&OsFiles, &node);
             node.enter(Phase::Serving);
             follow(&server, &peers, &clock, &mut directories).await;
             course.send_replace(Course::Serve);
@@ -156,7 +156,7 @@ pub fn serve(
         Ok::<_, ServeError>(())
     })?;
     join(threads)?;
-    life::end(&OsFiles, &node);
+    lifecycle::end(&OsFiles, &node);
     shared_logs::end(logs, &node);
     tracing::info!("stopped");
     Ok(())
@@ -181,10 +181,10 @@ async fn serve_on(
     signals: &mut Signals,
     reported: &mut Reported,
 ) {
-    let mut rereads = server.node.rereads.asked();
-    if *rereads.borrow() > 0 {
+    let mut reload_requests = server.node.reload_requests.asked();
+    if *reload_requests.borrow() > 0 {
         // A shard sent its request before this task existed.
-        rereads.mark_changed();
+        reload_requests.mark_changed();
     }
     loop {
         tokio::select! {
@@ -195,8 +195,8 @@ async fn serve_on(
                 }
                 tracing::info!(signal = name, "draining");
             }
-            Ok(()) = rereads.changed() => {
-                let request = *rereads.borrow_and_update();
+            Ok(()) = reload_requests.changed() => {
+                let request = *reload_requests.borrow_and_update();
                 reload::confirm(server, peers, directories, request).await;
                 continue;
             }
@@ -436,7 +436,7 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
     let store = Rc::new(store);
     let mut tasks = JoinSet::new();
     tasks.spawn_local(boxed(writer::run(Rc::clone(&thread), Rc::clone(&store))));
-    let begun = life::begin_shard(&thread, &*store, is_lengthened).await;
+    let begun = lifecycle::begin_shard(&thread, &*store, is_lengthened).await;
     begun.map_err(|reason| ServeError::NoSnapshot { shard, reason })?;
     let clients = Rc::clone(&http);
     let count = move || clients.connections.count();
@@ -477,7 +477,7 @@ async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
     }
     let _ = reports.send(Report::Drained);
     wait_until(&mut course_now, Course::Stop).await;
-    let is_saved = life::save(&thread, &*store).await;
+    let is_saved = lifecycle::save(&thread, &*store).await;
     // When the tasks end, their references to the store are dropped too.
     tasks.shutdown().await;
     let is_closed = Rc::into_inner(store).is_none_or(|store| store.close().is_ok());

@@ -11,10 +11,10 @@ use ringwell_directory::Directory;
 use ringwell_driver::clock::WALL_APART_WARNED;
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::Begun;
-use ringwell_driver::open::{self, Beside, Opened, OverflowTaken, Start, shards_on_disk};
+use ringwell_driver::open::{self, CopySource, Opened, OverflowTaken, Start, shards_on_disk};
 use ringwell_driver::store::{
     Gaps, HistoryLimits, LastOwner, LogEnd, LogNotes, LogStore, Logs, Numbered, Prefix, SharedLog,
-    Shelf, SnapshotIndex, lost_logs, reached_ends,
+    SnapshotIndex, SnapshotStore, lost_logs, reached_ends,
 };
 use ringwell_engine::Engine;
 use ringwell_journal::Author;
@@ -48,7 +48,7 @@ pub(crate) type CopiedLog = LogStore<Numbered<Arc<dyn SharedLog>>, Journal, Toki
 pub(crate) struct ShardLog {
     log: Numbered<Arc<dyn SharedLog>>,
     author: Author,
-    shelf: Arc<dyn Shelf>,
+    snapshots: Arc<dyn SnapshotStore>,
     /// The snapshots that the log contains.
     kept: Vec<(u64, SnapshotIndex)>,
     prefix: Prefix,
@@ -58,8 +58,8 @@ pub(crate) struct ShardLog {
 impl ShardLog {
     /// Creates the store of the shard's groups. The log is copied to the files of `copy`.
     pub(crate) fn store(self, copy: Journal) -> CopiedLog {
-        let Self { log, author, shelf, kept, prefix, limits } = self;
-        LogStore::new(log, copy, Tokio, author).with_shelf(shelf, kept, prefix, limits)
+        let Self { log, author, snapshots, kept, prefix, limits } = self;
+        LogStore::new(log, copy, Tokio, author).with_snapshots(snapshots, kept, prefix, limits)
     }
 }
 
@@ -260,10 +260,10 @@ fn follow(
     let (shard, began) = (read.shard, Instant::now());
     let OpenLog { log, notes, end, reached } = &opened[&shard];
     let log = Numbered::new(Arc::clone(log), shard);
-    let shelf = logs.shelf(shard).map_err(ServeError::Log)?;
+    let snapshots = logs.snapshots(shard).map_err(ServeError::Log)?;
     let specs = open::specs(directory.pools_of(shard));
-    let beside = Beside {
-        shelf: &*shelf,
+    let source = CopySource {
+        snapshots: &*snapshots,
         settings,
         specs: &specs,
         believed,
@@ -272,7 +272,7 @@ fn follow(
         reached: *reached,
         failed_at: notes.failed_at,
     };
-    let followed = open::follow(&Tokio, &OsFiles, read, &log, &beside);
+    let followed = open::follow(&Tokio, &OsFiles, read, &log, &source);
     let followed = current_thread()?.block_on(LocalSet::new().run_until(followed));
     let open::Followed { read, author, prefix, kept, groups } =
         followed.map_err(|error| ServeError::Log(error.to_string()))?;
@@ -286,7 +286,7 @@ fn follow(
         "read the journal's log and took over the shard"
     );
     let limits = HistoryLimits { bytes: settings.history_bytes, age: settings.history_age };
-    Ok((read, (shard, ShardLog { log, author, shelf, kept, prefix, limits })))
+    Ok((read, (shard, ShardLog { log, author, snapshots, kept, prefix, limits })))
 }
 
 /// Reads the files of all shards, each on a separate thread.

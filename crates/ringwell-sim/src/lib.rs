@@ -6,7 +6,6 @@
 //! this crate reads a real clock, and all randomness comes from the seed. Invariant: the same
 //! options always give exactly the same run. Source: docs/spec/simulation.md.
 
-mod away;
 mod batches;
 mod calls;
 mod clients;
@@ -32,13 +31,14 @@ mod options;
 mod pace;
 mod process;
 mod random;
+mod removed;
 mod run;
 mod served;
 mod shrink;
 mod start;
 mod stored;
+mod story;
 mod suspension;
-mod tale;
 mod world;
 
 pub use fault::Kind;

@@ -54,7 +54,7 @@ pub(crate) fn work(plan: &LogRunPlan) -> Result<bool, String> {
     if let Some(seed) = sum.failed {
         println!("\nto repeat: cargo run -p ringwell-sim --release -- --shared-log --seed {seed}");
         let report = run_log(&LogOptions { keeps_tale: true, ..options(plan, seed) });
-        report.tale.iter().for_each(|line| println!("{line}"));
+        report.story.iter().for_each(|line| println!("{line}"));
         println!("\nBROKEN: {:?}", report.violation);
     }
     Ok(sum.failed.is_none())

@@ -29,7 +29,7 @@ use crate::message::{Caller, Mark, Replied, Sent};
 use crate::model::{Grant, Judged, Model, Violation};
 use crate::pace::{MS, ORIGIN_US};
 use crate::random::{Random, mix};
-use crate::tale::Tale;
+use crate::story::Story;
 
 /// The state that all processes of a run share.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     /// Shards that could not store the answers to batches from other shards.
     pub(crate) answers_lost: RefCell<BTreeSet<u16>>,
     pub(crate) broken: RefCell<Option<Violation>>,
-    pub(crate) tale: RefCell<Tale>,
+    pub(crate) story: RefCell<Story>,
     pub(crate) hash: Cell<u64>,
     chance: RefCell<Random>,
     next_call: Cell<u64>,
@@ -79,7 +79,7 @@ impl Shared {
             changed: RefCell::default(),
             answers_lost: RefCell::default(),
             broken: RefCell::default(),
-            tale: RefCell::new(Tale::new(keeps_tale)),
+            story: RefCell::new(Story::new(keeps_tale)),
             hash: Cell::new(seed),
             chance: RefCell::new(Random::new(seed, 6)),
             next_call: Cell::new(0),
@@ -121,7 +121,7 @@ impl Shared {
 
     /// Adds a line to the story, if the story is recorded.
     pub(crate) fn tell(&self, node: usize, about: &[u64], text: impl FnOnce() -> String) {
-        self.tale.borrow_mut().add(self.now.get(), node, about, text);
+        self.story.borrow_mut().add(self.now.get(), node, about, text);
     }
 }
 

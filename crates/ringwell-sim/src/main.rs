@@ -203,7 +203,7 @@ fn tell(options: &Options, no_shrink: bool, commit: &str) {
     let (options, report) = shorter.unwrap_or_else(|| (options.clone(), run(options)));
     println!("the short version: {}", command(&options));
     println!("{}\n", report.line(commit));
-    for line in &report.tale {
+    for line in &report.story {
         println!("{line}");
     }
     if let Report { violation: Some(broken), .. } = &report {

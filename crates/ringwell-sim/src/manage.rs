@@ -125,7 +125,7 @@ impl World {
             return self.bring_list_for(node, request);
         }
         if let Some(running) = &self.nodes[node].running {
-            running.node.rereads.finish(request);
+            running.node.reload_requests.finish(request);
         }
     }
 
@@ -154,14 +154,14 @@ impl World {
             let made = change::apply(&sim, process, peers, move |before| before.replace(&pools));
             let made = made.await;
             sim.life.is_listing.set(false);
-            process.rereads.finish(newest.1);
+            process.reload_requests.finish(newest.1);
             let fault = match made {
                 Ok(_) | Err(ChangeError::Shard(_) | ChangeError::Stopping) => return,
                 // The disk was full, so the operator repeats the change until the disk has space.
                 Err(ChangeError::Lifetimes(_)) => {
                     drop(one);
                     sim.sleep_until(sim.moment() + LIST_AGAIN).await;
-                    let _ = process.rereads.ask();
+                    let _ = process.reload_requests.ask();
                     return;
                 }
                 Err(error) => error.to_string(),
@@ -223,7 +223,7 @@ impl World {
         let at = drawn.index(rule.numbers.len() - count + 1);
         let gone: Vec<u64> = rule.numbers.drain(at..at + count).collect();
         self.tell(0, &gone, || format!("numbers leave pool {pool}"));
-        self.pools_away.numbers.extend(gone.into_iter().map(|number| (number, rule_ms)));
+        self.pools_removed.numbers.extend(gone.into_iter().map(|number| (number, rule_ms)));
     }
 
     /// Whether each node has served before. At its first start, a node has no earlier list, and
@@ -269,12 +269,12 @@ impl World {
         if !self.have_all_served() {
             return;
         }
-        let before = self.pools_away.numbers.values().copied().max();
+        let before = self.pools_removed.numbers.values().copied().max();
         if !self.may_come(pool, before.unwrap_or(0)) {
             return;
         }
         let Some(rule) = self.cluster.pools.get_mut(&pool) else { return };
-        let come: Vec<u64> = std::mem::take(&mut self.pools_away.numbers).into_keys().collect();
+        let come: Vec<u64> = std::mem::take(&mut self.pools_removed.numbers).into_keys().collect();
         rule.numbers.extend(&come);
         rule.numbers.sort_unstable();
         self.tell(0, &come, || format!("numbers are added to pool {pool}"));
@@ -327,13 +327,13 @@ impl World {
 
     pub(crate) fn send_pool_away(&mut self, pool: u64) {
         if let Some(rule) = self.cluster.pools.remove(&pool) {
-            self.pools_away.pools.insert(pool, rule);
+            self.pools_removed.pools.insert(pool, rule);
         }
         self.tell(0, &[], || format!("pool {pool} goes"));
     }
 
     pub(crate) fn bring_pools_back(&mut self) {
-        for (pool, rule) in std::mem::take(&mut self.pools_away.pools) {
+        for (pool, rule) in std::mem::take(&mut self.pools_removed.pools) {
             self.tell(0, &[], || format!("pool {pool} comes back"));
             self.cluster.pools.insert(pool, rule);
         }

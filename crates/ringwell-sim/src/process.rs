@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ringwell_directory::Directory;
 use ringwell_driver::clock::Clock;
-use ringwell_driver::life;
+use ringwell_driver::lifecycle;
 use ringwell_driver::link::{Way, to_others};
 use ringwell_driver::local::Executor;
 use ringwell_driver::maintenance::task as maintenance;
@@ -162,7 +162,7 @@ impl Begins {
         let Self { shard, journal, ways, queue, is_lengthened, is_open } = self;
         let sim = shard.platform.clone();
         let (node, life) = (sim.life.node, sim.life.number);
-        if life::begin_shard(&shard, &*journal, is_lengthened).await.is_err() {
+        if lifecycle::begin_shard(&shard, &*journal, is_lengthened).await.is_err() {
             sim.send(Sent::GivesUp { node, life });
             return;
         }
@@ -190,7 +190,7 @@ impl Begins {
 
 /// Passes on the shards' requests to read the list of pools again.
 async fn keep_list(sim: Sim, process: Arc<Process>) {
-    let mut asked = process.rereads.asked();
+    let mut asked = process.reload_requests.asked();
     let (node, life) = (sim.life.node, sim.life.number);
     while asked.changed().await.is_ok() {
         let request = *asked.borrow_and_update();

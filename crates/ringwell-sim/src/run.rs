@@ -41,7 +41,7 @@ pub struct Report {
     /// A digest of all events. Equal runs have equal digests.
     pub hash: u64,
     /// The events as lines of text, if they were requested.
-    pub tale: Vec<String>,
+    pub story: Vec<String>,
 }
 
 /// Runs a seed.
@@ -88,7 +88,7 @@ fn report(options: &Options, world: &World, judged: Result<(), Violation>) -> Re
         history: call_faults.history.iter().chain(&world.faults.history).copied().collect(),
         batches: world.clients.count(),
         hash: world.shared.hash.get(),
-        tale: world.shared.tale.borrow().lines(&numbers),
+        story: world.shared.story.borrow().lines(&numbers),
     }
 }
 

@@ -14,7 +14,7 @@ use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::node::{Node as Process, Phase};
 use ringwell_driver::open::{self, Believed, Opened, Read, StartError};
 use ringwell_driver::store::{FileError, Gaps, OpenError, Settings};
-use ringwell_driver::{life, witness};
+use ringwell_driver::{lifecycle, witness};
 use ringwell_engine::Reading;
 use ringwell_journal::RecoverError;
 
@@ -138,7 +138,7 @@ impl World {
         let (files, config) = (self.nodes[node].files.clone(), self.config());
         let directory = self.cluster.directory(&late);
         let settings = Settings::of(&config, &directory);
-        let placed = life::place(&files, &settings.data, directory, Some(&membership))?;
+        let placed = lifecycle::place(&files, &settings.data, directory, Some(&membership))?;
         let (directory, owners) = placed;
         let on_disk = open::shards_on_disk(&files, &settings.data)?;
         let own = self.cluster.shards_of(node);
@@ -305,7 +305,7 @@ impl World {
         if running.starting > 0 || running.stopping.is_some() {
             return;
         }
-        life::unmark(&files, &running.node);
+        lifecycle::unmark(&files, &running.node);
         running.node.enter(Phase::Serving);
         running.is_serving = true;
         files.disk().has_served = true;
@@ -377,7 +377,7 @@ impl World {
                 if shard.node.shards().next() == Some(shard.id) {
                     witness::end(&sim, &shard.node, &shard.peers).await;
                 }
-                let is_saved = life::save(&shard, &*journal).await;
+                let is_saved = lifecycle::save(&shard, &*journal).await;
                 sim.send(Sent::Saved { node, life, is_saved });
             });
         }
@@ -398,7 +398,7 @@ impl World {
         let mut stores = running.threads.values().map(|thread| stored::close(&thread.journal));
         let is_orderly = !running.is_unsaved && stores.all(|closed| closed.is_ok());
         if is_orderly {
-            life::end(&files, &running.node);
+            lifecycle::end(&files, &running.node);
         }
         // If a machine is switched off after an orderly shutdown, nothing is lost.
         let is_os = self.durability == Durability::Os;

@@ -14,7 +14,6 @@ use ringwell_core::PoolId;
 use ringwell_directory::Owner;
 use ringwell_driver::{Bug, Moment};
 
-use crate::away::Away;
 use crate::batches::Clients;
 use crate::cluster::{Cluster, Map};
 use crate::event::{Event, Queue};
@@ -29,6 +28,7 @@ use crate::options::Options;
 use crate::pace::{MS, Pace, SECOND};
 use crate::process::{Running, Thread};
 use crate::random::{Random, mix};
+use crate::removed::Removed;
 
 /// The maximum duration of a poll on a thread that is not slow.
 const POLL_US: u64 = 20;
@@ -98,7 +98,7 @@ pub(crate) struct World {
     pub(crate) commands: Rc<()>,
     /// Whether a list of pools is on its way to the nodes.
     pub(crate) is_listing: bool,
-    pub(crate) pools_away: Away,
+    pub(crate) pools_removed: Removed,
     /// A pool that was not in the list when its node lost its disk. The pool's bucket moves before
     /// the pool is added to the list again.
     pub(crate) absent: Option<u64>,
@@ -184,7 +184,7 @@ impl World {
             map_change: None,
             commands: Rc::new(()),
             is_listing: false,
-            pools_away: Away::default(),
+            pools_removed: Removed::default(),
             absent: None,
             shortened_until: 0,
             unknown_until: 0,

@@ -290,9 +290,8 @@ fn tonight(asked: &Asked<'_>, sample: &Sample) -> Table {
 fn night_words(sample: &Sample) -> String {
     if sample.watched < Loads::WATCHED_MIN {
         return format!(
-            "The forecast for the next twelve hours requires load data for 25 hours; so far, this \
-            server has collected data for {}. The Pools page shows the forecast for one hour from \
-            now.",
+            "The forecast for the next twelve hours requires 25 hours of load data; this server \
+            has collected {} so far. The Pools page shows the forecast for one hour from now.",
             several(sample.watched as u64, "hour")
         );
     }

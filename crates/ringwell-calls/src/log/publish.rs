@@ -61,10 +61,10 @@ pub(crate) async fn publish_to(
     Ok(ids.concat())
 }
 
-/// Assigns places to the events, and returns whether there are webhook endpoints. All places come
-/// from a counter in one row, so transactions assign them one at a time. Events therefore become
-/// visible in the order of their places, so a reader can continue after the last place it has read
-/// without missing any.
+/// Assigns a place in the sequence of events to each event, and returns whether any webhook
+/// endpoints exist. All places come from a counter in one row, so transactions assign them one at a
+/// time. Events therefore become visible in the order of their places, so a reader can continue
+/// after the last place it has read without missing any.
 async fn placed(
     db: &mut AnyConnection,
     events: Vec<NewEvent>,

@@ -2,7 +2,7 @@
 
 use foldhash::HashSet;
 
-use super::rest::Rest;
+use super::across_parts::Rest;
 use super::timeline::{Allocation, Timelines};
 use crate::history::{CLOCK_SLACK, Part, What, Whole};
 use crate::verdict::{Findings, Rule};

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::markup::{attribute, inner, number};
-use super::side::{Body, Dial, Report, Ring, Side, Step};
+use super::provider_side::{Body, Dial, Report, Ring, Side, Step};
 
 pub(super) struct Bandwidth;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::markup::{attribute, inner, number};
-use super::side::{Body, Dial, Report, Ring, Side, Step};
+use super::provider_side::{Body, Dial, Report, Ring, Side, Step};
 
 pub(super) struct Plivo;
 

@@ -7,7 +7,7 @@ use ringwell_calls::digest::{Mac, base64, base64_url, ed25519, from_base64, hex,
 use ringwell_config::CallProvider;
 use serde_json::json;
 
-use super::side::{Body, Phone};
+use super::provider_side::{Body, Phone};
 
 /// Creates the headers that authenticate a request to `target`. `text` is the serialized `body`.
 ///

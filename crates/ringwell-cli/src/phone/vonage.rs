@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::side::{Body, Dial, Report, Ring, Side, Step};
+use super::provider_side::{Body, Dial, Report, Ring, Side, Step};
 
 pub(super) struct Vonage;
 

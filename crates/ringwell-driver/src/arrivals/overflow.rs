@@ -12,8 +12,8 @@ use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use super::{Elsewhere, ask_others, now, unknown_until};
 use crate::canary::{Bug, planted};
 use crate::change::ChangeError;
-use crate::in_part;
 use crate::node::Node;
+use crate::partial_change;
 use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::overflow_numbers;
@@ -123,7 +123,7 @@ async fn withhold<P: Platform>(
     }
     let until: Vec<_> = until.into_iter().collect();
     if until != ends(&waiting) {
-        in_part::withhold(platform, node, peers, until).await?;
+        partial_change::withhold(platform, node, peers, until).await?;
     }
     let is_certain = |number| !doubted.contains(&number);
     let before: Vec<_> = waiting.into_iter().filter(|it| is_certain(it.number)).collect();

@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::error::MoveError;
-use super::learn::{announce_owners, learn_from};
+use super::owner_exchange::{announce_owners, learn_from};
 use super::owners::{digest, use_owners};
 use super::payload::{Adopted, Prepare, Prepared, Take, answer_word, hold_word, number_word};
 use crate::Path;

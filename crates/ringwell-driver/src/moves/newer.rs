@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::learn::learn_from;
+use super::owner_exchange::learn_from;
 use super::versions::ping;
 use crate::canary::{Bug, planted};
 use crate::node::Node;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ringwell_journal::{Author, Group, Tip, decode_message};
 
 use super::ask::{PATIENCE, get};
-use super::beside::Beside;
+use super::copy_source::CopySource;
 use super::fetch::{begin_anew, fetch};
 use super::follow_error::FollowError;
 use super::read::Read;
@@ -33,14 +33,14 @@ pub(super) async fn begin_copy<F: Files, P: Platform>(
     platform: &P,
     files: &F,
     log: &impl Log,
-    beside: &Beside<'_>,
+    source: &CopySource<'_>,
     shard: u16,
     kept: &mut Kept,
     ends: &Range<u64>,
 ) -> Result<(Read<F>, Kept), FollowError> {
     let until = platform.moment() + PATIENCE;
     let mut others = Kept::new();
-    while let Some(mut fetched) = fetch(platform, files, beside, shard, kept, ends).await? {
+    while let Some(mut fetched) = fetch(platform, files, source, shard, kept, ends).await? {
         if begin_at(&mut fetched, platform, log, ends, until).await? {
             return Ok((fetched, others));
         }
@@ -48,7 +48,7 @@ pub(super) async fn begin_copy<F: Files, P: Platform>(
         let at = kept.iter().position(|it| it.1.replay_from == from).unwrap_or(kept.len());
         others.extend(kept.drain(..(at + 1).min(kept.len())));
     }
-    Ok((begin_anew(files, beside, shard)?, others))
+    Ok((begin_anew(files, source, shard)?, others))
 }
 
 /// Corrects the time of a fetched snapshot. The snapshot was taken while records were being

@@ -10,7 +10,7 @@ use std::path::Path;
 use ringwell_journal::{Recovered, Snapshot, Tip, Verdict};
 
 use super::ask::answered_beside;
-use super::beside::Beside;
+use super::copy_source::CopySource;
 use super::follow_error::FollowError;
 use super::read::{KeptIn, Read, load};
 use super::unfinished::{MARK, clear};
@@ -24,7 +24,7 @@ use crate::store::{Files, ShardStore, SnapshotIndex, SnapshotRef, write_whole};
 pub(super) async fn fetch<F: Files, P: Platform>(
     platform: &P,
     files: &F,
-    beside: &Beside<'_>,
+    source: &CopySource<'_>,
     shard: u16,
     kept: &[(u64, SnapshotIndex)],
     ends: &Range<u64>,
@@ -33,7 +33,7 @@ pub(super) async fn fetch<F: Files, P: Platform>(
         if !(ends.start..=ends.end).contains(&index.replay_from) {
             continue;
         }
-        match fetch_one(platform, files, beside, shard, index).await? {
+        match fetch_one(platform, files, source, shard, index).await? {
             Ok(read) => return Ok(Some(read)),
             Err(error) => {
                 tracing::warn!(
@@ -51,14 +51,14 @@ pub(super) async fn fetch<F: Files, P: Platform>(
 /// Begins an empty copy.
 pub(super) fn begin_anew<F: Files>(
     files: &F,
-    beside: &Beside<'_>,
+    source: &CopySource<'_>,
     shard: u16,
 ) -> Result<Read<F>, FollowError> {
-    let store = ShardStore::open(files, beside.settings, u32::from(shard))?;
+    let store = ShardStore::open(files, source.settings, u32::from(shard))?;
     write_whole(files, &store.directory().join(MARK), b"")?;
     clear(files, store.directory())?;
     let recovered = Recovered::NOTHING;
-    let restore = beside.believed.restore(beside.specs);
+    let restore = source.believed.restore(source.specs);
     let kept = KeptIn::Files(store);
     Ok(Read::found(shard, kept, restore, recovered))
 }
@@ -66,19 +66,19 @@ pub(super) fn begin_anew<F: Files>(
 async fn fetch_one<F: Files, P: Platform>(
     platform: &P,
     files: &F,
-    beside: &Beside<'_>,
+    source: &CopySource<'_>,
     shard: u16,
     index: &SnapshotIndex,
 ) -> Result<Result<Read<F>, String>, FollowError> {
-    let store = ShardStore::open(files, beside.settings, u32::from(shard))?;
+    let store = ShardStore::open(files, source.settings, u32::from(shard))?;
     let directory = store.directory().to_owned();
     write_whole(files, &directory.join(MARK), b"")?;
     clear(files, &directory)?;
     let path = directory.join(format!("{:020}.rps", index.replay_from));
-    if let Err(error) = download(platform, files, beside, index, &path).await? {
+    if let Err(error) = download(platform, files, source, index, &path).await? {
         return Ok(Err(error));
     }
-    let mut restore = beside.believed.restore(beside.specs);
+    let mut restore = source.believed.restore(source.specs);
     let reference = SnapshotRef { replay_from: index.replay_from, path };
     let snapshot = match load(&store, &reference, &mut restore) {
         Ok(snapshot) => snapshot,
@@ -115,14 +115,14 @@ async fn fetch_one<F: Files, P: Platform>(
 async fn download<F: Files, P: Platform>(
     platform: &P,
     files: &F,
-    beside: &Beside<'_>,
+    source: &CopySource<'_>,
     index: &SnapshotIndex,
     path: &Path,
 ) -> Result<Result<(), String>, FollowError> {
     let mut file = files.create(path)?;
     let mut offset = 0;
     for (at, place) in index.pieces.iter().enumerate() {
-        let piece = answered_beside(platform, || beside.shelf.get(*place)).await?;
+        let piece = answered_beside(platform, || source.snapshots.get(*place)).await?;
         let Some(piece) = piece else { return Ok(Err(format!("piece {at} is missing"))) };
         files.write_at(&mut file, offset, &piece)?;
         offset += piece.len() as u64;

@@ -18,7 +18,7 @@ use super::ask::{PAUSE, answered_beside, ends, get};
 use super::beginning::{
     Kept, begin_at_oldest, begin_copy, change_leader, changes_max, has_same_end, journal_of,
 };
-use super::beside::Beside;
+use super::copy_source::CopySource;
 use super::follow_error::FollowError;
 use super::lost::{report_foreign, report_lost, report_other, report_past, report_replacement};
 use super::read::{KeptIn, Read};
@@ -26,8 +26,8 @@ use super::unfinished::{fetched, set_aside};
 use crate::canary::{Bug, planted};
 use crate::platform::{Moment, Platform};
 use crate::store::{
-    Before, Fate, Files, InlineJournal, Log, Prefix, STALE_MAX, Shelf, SnapshotIndex, Unreached,
-    append_to_log, snapshot_indexes,
+    Before, Fate, Files, InlineJournal, Log, Prefix, STALE_MAX, SnapshotIndex, SnapshotStore,
+    Unreached, append_to_log, snapshot_indexes,
 };
 
 /// The maximum time to wait for the servers of the log at startup.
@@ -79,11 +79,11 @@ pub async fn follow<F: Files, P: Platform>(
     files: &F,
     read: Read<F>,
     log: &impl Log,
-    beside: &Beside<'_>,
+    source: &CopySource<'_>,
 ) -> Result<Followed<F>, FollowError> {
     let copied_end = read.recovered.tip.next_n;
     let stale_until = platform.moment() + STALE_MAX;
-    let mut state = state(platform, log, beside.shelf, copied_end, stale_until).await?;
+    let mut state = state(platform, log, source.snapshots, copied_end, stale_until).await?;
     let mut until = platform.moment() + PATIENCE;
     let is_inside = (state.ends.start..=state.ends.end).contains(&copied_end);
     // Whether the log has lost groups whose places another process has filled since.
@@ -96,9 +96,9 @@ pub async fn follow<F: Files, P: Platform>(
     if is_anew {
         let shard = read.shard;
         if copied_end > state.ends.end || is_other {
-            set_aside(files, beside.settings, shard)?;
+            set_aside(files, source.settings, shard)?;
         }
-        let begun = begin(platform, files, log, beside, shard, &mut state, stale_until).await?;
+        let begun = begin(platform, files, log, source, shard, &mut state, stale_until).await?;
         // If `begun.is_other` is set, a snapshot covers groups that were stored under an earlier
         // leader and are now lost.
         is_other |= begun.is_other;
@@ -122,7 +122,7 @@ pub async fn follow<F: Files, P: Platform>(
     let author =
         Author { shard: u32::from(shard), journal, incarnation: files.random(&directory)? };
     let (tip, frames) = (recovered.tip, recovered.frames);
-    let prefix = prefix(platform, &recovered, &ends, beside).await?;
+    let prefix = prefix(platform, &recovered, &ends, source).await?;
     let mirror = store.start_mirror(recovered)?;
     let mut following = Following { shard, author, mirror, restore, tip, frames };
     following.go_on(platform, log, ends.end, until).await?;
@@ -130,16 +130,16 @@ pub async fn follow<F: Files, P: Platform>(
     let has_held = following.restore.holds().next().is_some();
     // The take-over is stored, so the end of the log was not reported by a leader without a quorum.
     let taken_n = following.tip.next_n - 1;
-    let is_replacement = beside.is_replacement || log.places().place(taken_n) < beside.end;
+    let is_replacement = source.is_replacement || log.places().place(taken_n) < source.end;
     let is_in_doubt = report_lost(shard, taken_n, copied_end - 1, &ahead, is_other)
         || report_foreign(shard, taken_n, &log.places())
         || report_past(shard, unknown_before.map(|_| ends.start))
         || report_replacement(shard, is_replacement && !has_snapshot && !has_held)
-        || report_other(shard, &following.tip, (beside.reached, beside.failed_at));
+        || report_other(shard, &following.tip, (source.reached, source.failed_at));
     let kept = if is_in_doubt {
-        put_back(platform, beside.shelf, kept, &ahead).await?
+        put_back(platform, source.snapshots, kept, &ahead).await?
     } else {
-        answered_beside(platform, || snapshot_indexes(beside.shelf)).await?
+        answered_beside(platform, || snapshot_indexes(source.snapshots)).await?
     };
     if is_anew {
         fetched(files, &directory)?;
@@ -164,7 +164,7 @@ struct State {
 async fn state<P: Platform>(
     platform: &P,
     log: &impl Log,
-    shelf: &dyn Shelf,
+    snapshots: &dyn SnapshotStore,
     copied_end: u64,
     stale_until: Moment,
 ) -> Result<State, FollowError> {
@@ -172,7 +172,7 @@ async fn state<P: Platform>(
     let mut seen = Kept::new();
     loop {
         let ends = ends(platform, log, until).await?;
-        let indexes = answered_beside(platform, || snapshot_indexes(shelf)).await?;
+        let indexes = answered_beside(platform, || snapshot_indexes(snapshots)).await?;
         let (kept, mut ahead): (Kept, Kept) =
             indexes.into_iter().partition(|it| it.1.through < ends.end);
         // Even if a snapshot has been damaged since its index was read, the index proves that the
@@ -188,7 +188,7 @@ async fn state<P: Platform>(
     }
 }
 
-/// A copy that was begun from scratch.
+/// A copy that starts from scratch.
 struct Begun<F: Files> {
     read: Read<F>,
     /// Whether any snapshot has groups that the log has lost.
@@ -200,7 +200,7 @@ async fn begin<F: Files, P: Platform>(
     platform: &P,
     files: &F,
     log: &impl Log,
-    beside: &Beside<'_>,
+    source: &CopySource<'_>,
     shard: u16,
     found: &mut State,
     stale_until: Moment,
@@ -209,7 +209,7 @@ async fn begin<F: Files, P: Platform>(
     loop {
         let State { ends, kept, .. } = found;
         let (mut read, others) =
-            begin_copy(platform, files, log, beside, shard, kept, ends).await?;
+            begin_copy(platform, files, log, source, shard, kept, ends).await?;
         is_other |= !others.is_empty();
         found.ahead.extend(others);
         if read.recovered.tip.next_n >= ends.start {
@@ -222,7 +222,7 @@ async fn begin<F: Files, P: Platform>(
         }
         // The owner may have stored a newer snapshot in the meantime.
         platform.sleep_until(platform.moment() + PAUSE).await;
-        *found = state(platform, log, beside.shelf, 0, stale_until).await?;
+        *found = state(platform, log, source.snapshots, 0, stale_until).await?;
     }
 }
 
@@ -231,35 +231,35 @@ async fn prefix<P: Platform>(
     platform: &P,
     recovered: &ringwell_journal::Recovered,
     ends: &Range<u64>,
-    beside: &Beside<'_>,
+    source: &CopySource<'_>,
 ) -> Result<Prefix, Unreached> {
     let oldest = recovered.segments.first().map_or(recovered.tip, |info| info.header.tip);
     let (first_n, copied_n) = (ends.start, oldest.next_n);
     let mut bytes = 0;
     if first_n < copied_n {
-        let all = u128::from(answered_beside(platform, || beside.shelf.log_bytes()).await?);
+        let all = u128::from(answered_beside(platform, || source.snapshots.log_bytes()).await?);
         let groups = u128::from((ends.end - ends.start).max(1));
         bytes = u64::try_from(all * u128::from(copied_n - first_n) / groups).unwrap_or(u64::MAX);
     }
     Ok(Prefix { first_n, copied_n, bytes, last_at: oldest.last_at })
 }
 
-/// If `ahead` contains snapshots, adds another index of the newest snapshot in `kept` to `shelf`,
+/// If `ahead` contains snapshots, adds another index of the newest snapshot in `kept`,
 /// so that this snapshot is the newest one there again. If `kept` is empty, removes all snapshots
 /// instead.
 async fn put_back<P: Platform>(
     platform: &P,
-    shelf: &dyn Shelf,
+    snapshots: &dyn SnapshotStore,
     kept: Vec<(u64, SnapshotIndex)>,
     ahead: &[(u64, SnapshotIndex)],
 ) -> Result<Vec<(u64, SnapshotIndex)>, Unreached> {
     let Some((newest, _)) = ahead.first() else { return Ok(kept) };
     let Some((_, index)) = kept.into_iter().next() else {
-        answered_beside(platform, || shelf.trim(newest + 1)).await?;
+        answered_beside(platform, || snapshots.trim(newest + 1)).await?;
         return Ok(Vec::new());
     };
     let index = SnapshotIndex { before: 0, ..index };
-    let place = answered_beside(platform, || shelf.add_index(index.encode())).await?;
+    let place = answered_beside(platform, || snapshots.add_index(index.encode())).await?;
     Ok(vec![(place, index)])
 }
 

@@ -15,8 +15,8 @@ mod numbered;
 mod places;
 mod reached;
 mod reader;
-mod shelf;
 mod slowness;
+mod snapshot_store;
 mod standby;
 
 use std::cell::{Cell, RefCell};
@@ -36,15 +36,15 @@ pub(crate) use appending::STALE_MAX;
 pub use appending::{Appending, Ask, Before, Fate};
 pub use end::{LogEnd, Peak, Reached};
 pub use error::{NotAppended, Unreached};
-pub use interface::{LastHeartbeat, LastOwner, Log, Logs, SharedLog, Shelf, Sign, Waiting};
+pub use interface::{LastHeartbeat, LastOwner, Log, Logs, SharedLog, Sign, SnapshotStore, Waiting};
 pub use notes::{FoundLog, KeptNotes, LogNotes, lost_logs};
 pub use numbered::Numbered;
 pub use places::Places;
 pub use reached::reached_ends;
 pub use reader::LogReader;
-use shelf::Shelved;
-pub use shelf::{Index as SnapshotIndex, LogDraft, Prefix, indexes};
 use slowness::Slowness;
+use snapshot_store::LogSnapshots;
+pub use snapshot_store::{Index as SnapshotIndex, LogDraft, Prefix, indexes};
 pub use standby::{APART, BEAT_EVERY, Beat, Fenced, Silence};
 
 /// A log that takes longer than this to store a group has lost its leader or has slow servers. Rows
@@ -74,7 +74,7 @@ pub struct LogStore<L, M, P> {
     author: Author,
     packer: RefCell<Packer>,
     /// The snapshots beside the log; if `None`, the log is never trimmed.
-    shelved: Option<Shelved>,
+    snapshots: Option<LogSnapshots>,
     prefix: Cell<Prefix>,
     limits: HistoryLimits,
     /// The time when a group was last stored; `None` if none was stored since the shard was opened.
@@ -103,7 +103,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
             platform,
             author,
             packer: RefCell::default(),
-            shelved: None,
+            snapshots: None,
             prefix: Cell::default(),
             limits: HistoryLimits { bytes: u64::MAX, age: None },
             stored_at: Cell::new(None),
@@ -112,25 +112,25 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         }
     }
 
-    /// Adds the shelf `snapshots`; `kept` contains its newest indexes, with their places. History
+    /// Adds `snapshots`; `kept` contains its newest indexes, with their places. History
     /// beyond `limits` is then dropped from the log, too.
     #[must_use]
-    pub fn with_shelf(
+    pub fn with_snapshots(
         self,
-        snapshots: Arc<dyn Shelf>,
+        snapshots: Arc<dyn SnapshotStore>,
         kept: Vec<(u64, SnapshotIndex)>,
         prefix: Prefix,
         limits: HistoryLimits,
     ) -> Self {
         let Author { shard, journal, .. } = self.author;
         let places = self.log.places();
-        let shelved = Some(Shelved::new(snapshots, shard, journal, kept, places));
-        Self { shelved, prefix: Cell::new(prefix), limits, ..self }
+        let snapshots = Some(LogSnapshots::new(snapshots, shard, journal, kept, places));
+        Self { snapshots, prefix: Cell::new(prefix), limits, ..self }
     }
 
     /// Returns the oldest groups that are in the log but not in the mirror, if they may be dropped.
     fn expired_prefix(&self, now: Millis) -> Option<Part> {
-        let needed_from = self.shelved.as_ref()?.needed_from();
+        let needed_from = self.snapshots.as_ref()?.needed_from();
         let Prefix { first_n, copied_n, bytes, last_at } = self.prefix.get();
         let groups = copied_n.saturating_sub(first_n);
         let next_n = copied_n.min(needed_from).min(first_n + PREFIX_GROUPS);
@@ -151,13 +151,13 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
     /// Drops the groups before `before` from the log, except for those that a snapshot needs. These
     /// groups must already have been dropped from the mirror.
     async fn trim(&self, before: u64, bytes: u64) {
-        let Some(shelved) = &self.shelved else { return };
+        let Some(snapshots) = &self.snapshots else { return };
         let mut prefix = self.prefix.get();
-        if before.min(shelved.needed_from()) > prefix.first_n {
-            self.read_snapshots_back(shelved).await;
+        if before.min(snapshots.needed_from()) > prefix.first_n {
+            self.read_snapshots_back(snapshots).await;
         }
-        let first_n = before.min(shelved.needed_from());
-        if first_n > prefix.first_n && self.are_snapshots_read(shelved) {
+        let first_n = before.min(snapshots.needed_from());
+        if first_n > prefix.first_n && self.are_snapshots_read(snapshots) {
             match self.log.trim(first_n).await {
                 Ok(()) => {
                     prefix.first_n = first_n;
@@ -176,25 +176,25 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
     }
 
     /// Whether the kept snapshots were read back a short time ago.
-    fn are_snapshots_read(&self, shelved: &Shelved) -> bool {
+    fn are_snapshots_read(&self, snapshots: &LogSnapshots) -> bool {
         let now = self.platform.moment();
         let is_new = |(places, at): &(Vec<u64>, Moment)| {
-            *places == shelved.places() && now.since(*at) < READ_BACK_FOR
+            *places == snapshots.places() && now.since(*at) < READ_BACK_FOR
         };
         self.read_back.borrow().as_ref().is_some_and(is_new)
     }
 
     /// Reads the kept snapshots back. If one of them is damaged, the log is not trimmed.
-    async fn read_snapshots_back(&self, shelved: &Shelved) {
-        if self.are_snapshots_read(shelved) {
+    async fn read_snapshots_back(&self, snapshots: &LogSnapshots) {
+        if self.are_snapshots_read(snapshots) {
             return;
         }
-        let reading = shelved.clone();
+        let reading = snapshots.clone();
         let read = self.platform.offload(move || reading.drop_damaged()).await;
         match read {
             Some(Ok(())) => {
                 let now = self.platform.moment();
-                *self.read_back.borrow_mut() = Some((shelved.places(), now));
+                *self.read_back.borrow_mut() = Some((snapshots.places(), now));
             }
             Some(Err(error)) => {
                 let shard = self.author.shard;
@@ -270,7 +270,7 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
     }
 
     fn reader(&self) -> LogReader<M::Reader> {
-        let log = self.shelved.as_ref().map(|shelved| Arc::clone(shelved.shelf()));
+        let log = self.snapshots.as_ref().map(|snapshots| Arc::clone(snapshots.store()));
         let places = self.log.places();
         LogReader { mirror: self.mirror.reader(), log, places, author: self.author }
     }
@@ -281,7 +281,7 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
 
     fn waits_for_snapshot(&self) -> bool {
         let Prefix { first_n, copied_n, .. } = self.prefix.get();
-        let needed_from = self.shelved.as_ref().map_or(u64::MAX, Shelved::needed_from);
+        let needed_from = self.snapshots.as_ref().map_or(u64::MAX, LogSnapshots::needed_from);
         let is_held_up = first_n < copied_n && needed_from <= first_n && self.is_too_large();
         is_held_up || self.mirror.waits_for_snapshot()
     }
@@ -303,8 +303,8 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
     /// The snapshot that is taken at startup is not stored beside the log. Startup has just read
     /// the whole log, and an upload would only delay the first numbers.
     fn draft(&self, replay_from: u64) -> Result<LogDraft<M::Draft>, FileError> {
-        let shelved = self.shelved.clone().filter(|_| self.stored_at.get().is_some());
-        Ok(LogDraft::new(self.mirror.draft(replay_from)?, replay_from, shelved))
+        let snapshots = self.snapshots.clone().filter(|_| self.stored_at.get().is_some());
+        Ok(LogDraft::new(self.mirror.draft(replay_from)?, replay_from, snapshots))
     }
 
     fn identity(&self) -> [u8; 16] {

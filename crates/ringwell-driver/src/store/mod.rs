@@ -5,7 +5,7 @@
 //! `ringwell-journal` defines their encoding. Accesses files only through [`Files`].
 //!
 //! ```text
-//! DATA/LOCK                                 held by the one process that serves
+//! DATA/LOCK                                 locked by the process that serves
 //! DATA/site-secret                          signs the visitors' ids and leases that pages store
 //! DATA/cluster-map.json                     only on a cluster's node: the buckets served here
 //! DATA/identity.json                        the name of this data directory
@@ -13,11 +13,11 @@
 //! DATA/lifetimes.json                       the longest lifetimes of the lists of pools
 //! DATA/overflow-numbers.json                only on a cluster's node: the overflow numbers served
 //! DATA/gaps.json                            periods for which answered allocations may be missing
-//! DATA/RESTORED                             this is a copy: the next start holds all pools
-//! DATA/.restoring                           a restore is incomplete: no server starts
+//! DATA/RESTORED                             a copy: all pools are held at the next start
+//! DATA/.restoring                           an incomplete restore: servers refuse to start
 //! DATA/unflushed.json                       the boot and mount of unflushed answers
 //! DATA/journal/<shard>/<segment:016>.rpj    segments; fixed size, used again under a new name
-//! DATA/journal/<shard>/<k:016>.spare        zero-filled or dropped segments that wait for use
+//! DATA/journal/<shard>/<k:016>.spare        zero-filled or dropped segments, for reuse
 //! DATA/journal/<shard>/<frame:020>.rps      snapshots; the name is the first frame to replay
 //! ```
 //!
@@ -69,8 +69,9 @@ pub use known_nodes::{KnownNode, read_nodes, write_nodes};
 pub use log::{
     APART, Appending, Ask, BEAT_EVERY, Beat, Before, Fate, Fenced, FoundLog, HistoryLimits,
     KeptNotes, LastHeartbeat, LastOwner, Log, LogDraft, LogEnd, LogNotes, LogReader, LogStore,
-    Logs, NotAppended, Numbered, Peak, Places, Prefix, Reached, SharedLog, Shelf, Sign, Silence,
-    SnapshotIndex, Unreached, Waiting, indexes as snapshot_indexes, lost_logs, reached_ends,
+    Logs, NotAppended, Numbered, Peak, Places, Prefix, Reached, SharedLog, Sign, Silence,
+    SnapshotIndex, SnapshotStore, Unreached, Waiting, indexes as snapshot_indexes, lost_logs,
+    reached_ends,
 };
 pub(crate) use log::{STALE_MAX, append as append_to_log};
 pub use memory::{Memory, MemoryReader};

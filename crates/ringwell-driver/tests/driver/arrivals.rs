@@ -230,7 +230,7 @@ fn a_number_that_was_here_before_is_held_at_least_until_now() {
     });
 }
 
-/// Returns the facts found at a startup, including the lists that were served before it.
+/// Returns the data found at startup, including the lists that were served before.
 pub(crate) fn begun(served: Option<impl Fn(&Directory) -> Lists>) -> impl Fn(&Directory) -> Begun {
     move |directory| Begun {
         served_lists: served.as_ref().map(|served| served(directory)),

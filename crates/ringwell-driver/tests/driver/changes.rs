@@ -8,7 +8,7 @@ use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::{BucketHold, BucketHolds, Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::message::Step;
 use ringwell_driver::open::hold_buckets;
-use ringwell_driver::{Path, Platform as _, change, in_part, moves};
+use ringwell_driver::{Path, Platform as _, change, moves, partial_change};
 use ringwell_journal::Record;
 
 use crate::arrivals::{change_list, left, longest, passed, passed_number, two_pools};
@@ -92,14 +92,14 @@ fn with_overflow(before: &Directory, from: PoolId, pool: PoolId) -> (PromoNumber
 /// Applies a list from a database.
 async fn follow(pair: &Pair, side: &Side, pools: Vec<RingPool>) {
     let make = move |before: &Directory| before.change(pools, &[]);
-    in_part::apply(&pair.platform, &side.node, &side.peers, make).await.unwrap();
+    partial_change::apply(&pair.platform, &side.node, &side.peers, make).await.unwrap();
 }
 
 /// Lets `ms` milliseconds pass. Returns the overflow number that `pool` has then.
 async fn overflow_after(pair: &Pair, ms: u64, pool: PoolId) -> Option<PromoNumber> {
     let (platform, a) = (&pair.platform, &pair.a);
     platform.sleep_until(platform.moment() + Duration::from_millis(ms)).await;
-    in_part::go_on(platform, &a.node, &a.peers).await.unwrap();
+    partial_change::resume(platform, &a.node, &a.peers).await.unwrap();
     a.node.directory().pool(pool).unwrap().overflow()
 }
 

@@ -10,7 +10,7 @@ use ringwell_driver::holder::holder;
 use ringwell_driver::node::{Begun as Facts, Phase};
 use ringwell_driver::open::{Begun, StartError};
 use ringwell_driver::store::{Dating, Gaps, OverflowPeriods, mark_restored, unmark_restored};
-use ringwell_driver::{Platform, in_part, witness};
+use ringwell_driver::{Platform, partial_change, witness};
 use ringwell_engine::{Clocks, Missing, Past, Reading, observed};
 use ringwell_os::OsFiles;
 
@@ -95,8 +95,8 @@ async fn pass(platform: &Virtual, minutes: u64) {
     platform.sleep_until(platform.moment() + Duration::from_mins(minutes)).await;
 }
 
-/// Creates nodes whose pools have one number each. Node a's wall clock is ahead of the platform's
-/// by `ahead`, which is right if it equals [`RIGHT`].
+/// Creates nodes whose pools have one number each. Node a's wall clock is `ahead` ahead of the
+/// platform's clock; with [`RIGHT`], it shows the correct time.
 fn pair_with_wrong_clock(platform: &Virtual, ahead: Duration) -> Pair {
     let pools = demo_pools(40, 1, pair::LIFETIME).unwrap();
     let pair = Pair::with(platform, pools, |_| Facts::default());
@@ -158,7 +158,7 @@ pub(crate) fn an_overflow_period_is_known_after_the_wall_clock_is_corrected() {
                     let pool = RingPool::new(PoolFields { overflow, ..fields }).unwrap();
                     before.change(vec![pool], &gone)
                 };
-                in_part::apply(own, &a.node, &a.peers, make).await.unwrap();
+                partial_change::apply(own, &a.node, &a.peers, make).await.unwrap();
             };
             change(Some(number), &[from]).await;
             pass(&platform, 3).await;

@@ -10,9 +10,9 @@ use std::rc::Rc;
 use bytes::Bytes;
 use ringwell_config::Durability;
 use ringwell_core::Millis;
-use ringwell_driver::open::{self, Believed, Beside, FollowError, Followed};
+use ringwell_driver::open::{self, Believed, CopySource, FollowError, Followed};
 use ringwell_driver::store::{
-    Appended, Log, LogEnd, LogStore, Memory, NotAppended, Numbered, Settings, Shelf, Store,
+    Appended, Log, LogEnd, LogStore, Memory, NotAppended, Numbered, Settings, SnapshotStore, Store,
     Unreached,
 };
 use ringwell_journal::{Author, Group, Record, Tip, Writer, decode_message, encode_message};
@@ -105,13 +105,13 @@ impl Log for Plain {
 #[derive(Debug)]
 struct Bare;
 
-impl Shelf for Bare {
+impl SnapshotStore for Bare {
     fn add(&self, _: Bytes) -> Result<u64, Unreached> {
-        Err(Unreached("there is no shelf".to_owned()))
+        Err(Unreached("there are no snapshots".to_owned()))
     }
 
     fn add_index(&self, _: Bytes) -> Result<u64, Unreached> {
-        Err(Unreached("there is no shelf".to_owned()))
+        Err(Unreached("there are no snapshots".to_owned()))
     }
 
     fn newest_index(&self) -> Result<Option<(u64, Bytes)>, Unreached> {
@@ -179,8 +179,8 @@ fn start_after(
     // Runs on a separate task, so that the same waker stays in use.
     let (task, log) = (platform.clone(), log.clone());
     let followed = async move {
-        let beside = Beside {
-            shelf: &Bare,
+        let source = CopySource {
+            snapshots: &Bare,
             settings: &settings,
             specs: &[],
             believed,
@@ -189,7 +189,7 @@ fn start_after(
             reached,
             failed_at,
         };
-        open::follow(&task, &OsFiles, read, &log, &beside).await
+        open::follow(&task, &OsFiles, read, &log, &source).await
     };
     platform.run(ringwell_driver::Platform::task(platform, followed)).unwrap()
 }

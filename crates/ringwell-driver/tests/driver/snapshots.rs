@@ -12,7 +12,7 @@ use ringwell_driver::maintenance::{Snapshot, task};
 use ringwell_driver::store::{
     Appended, Draft, FileError, Memory, MemoryReader, Part, Stats, Store,
 };
-use ringwell_driver::{Moment, Platform, Shard, life, writer};
+use ringwell_driver::{Moment, Platform, Shard, lifecycle, writer};
 use ringwell_engine::{Refusal, SnapshotStep};
 use ringwell_journal::{Clocks, Group};
 
@@ -175,7 +175,7 @@ pub fn a_snapshot_waits_ten_seconds_for_a_log_that_stores_slowly_and_not_for_a_f
             }
             // The argument `true` means that lockouts were extended, so the shard must not start
             // without a snapshot.
-            let taken = life::begin_shard(&shard, &*store, true).await;
+            let taken = lifecycle::begin_shard(&shard, &*store, true).await;
             let took = u64::try_from(platform.moment().0.as_millis()).unwrap();
             let (Ok(expected) | Err(expected)) = wanted;
             assert!((expected..expected + 400).contains(&took), "{took} instead of {wanted:?}");

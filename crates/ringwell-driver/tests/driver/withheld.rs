@@ -8,7 +8,7 @@ use ringwell_directory::{BucketHold, BucketHolds, Directory, PoolFields, RingPoo
 use ringwell_driver::arrivals::LIST_SPREAD;
 use ringwell_driver::node::Begun;
 use ringwell_driver::store::ServedOverflow;
-use ringwell_driver::{Platform as _, in_part, witness};
+use ringwell_driver::{Platform as _, partial_change, witness};
 use ringwell_engine::lockout;
 use ringwell_os::OsFiles;
 
@@ -109,13 +109,13 @@ fn withheld_for(other: Other, is_doubted: bool) -> u64 {
         if other == Other::HasIt {
             // As long as node b has the number, node a does not get it.
             platform.sleep_until(start + Duration::from_millis(longest().0)).await;
-            in_part::go_on(&platform, &a.node, &a.peers).await.unwrap();
+            partial_change::resume(&platform, &a.node, &a.peers).await.unwrap();
             assert_eq!(overflow(), None);
             change_list(&pair, b, vec![all.pool(from).unwrap().clone()]).await;
         }
         while overflow().is_none() {
             platform.sleep_until(platform.moment() + Duration::from_millis(1)).await;
-            in_part::go_on(&platform, &a.node, &a.peers).await.unwrap();
+            partial_change::resume(&platform, &a.node, &a.peers).await.unwrap();
         }
         assert_eq!(overflow(), Some(number));
         u64::try_from(platform.moment().since(start).as_millis()).unwrap()
@@ -161,10 +161,10 @@ pub(crate) fn a_running_node_asks_the_others_about_new_overflow_numbers() {
             let changed = RingPool::new(PoolFields { overflow: Some(number), ..fields }).unwrap();
             let make = move |list: &Directory| list.change(vec![changed], &[]);
             let start = platform.moment();
-            in_part::apply(&platform, &a.node, &a.peers, make).await.unwrap();
+            partial_change::apply(&platform, &a.node, &a.peers, make).await.unwrap();
             while a.node.directory().pool(pool).unwrap().overflow() != Some(number) {
                 platform.sleep_until(platform.moment() + Duration::from_millis(1)).await;
-                in_part::go_on(&platform, &a.node, &a.peers).await.unwrap();
+                partial_change::resume(&platform, &a.node, &a.peers).await.unwrap();
             }
             u64::try_from(platform.moment().since(start).as_millis()).unwrap()
         })
@@ -218,13 +218,13 @@ fn the_record_of_overflow_numbers_follows_the_list() {
         change_list(&pair, &pair.b, vec![pools[0].clone()]).await;
         let at = a.shard(0).now();
         let make = move |list: &Directory| list.change(pools, &[]);
-        in_part::apply(&platform, &a.node, &a.peers, make).await.unwrap();
+        partial_change::apply(&platform, &a.node, &a.peers, make).await.unwrap();
         assert_eq!(doubted(old), Some(Millis::ZERO));
         assert!(doubted(new).unwrap() >= at + longest());
         let other = before.pool(from).unwrap().overflow().unwrap();
         assert_eq!(doubted(other), None);
         platform.sleep_until(platform.moment() + Duration::from_millis(longest().0 + 1)).await;
-        in_part::go_on(&platform, &a.node, &a.peers).await.unwrap();
+        partial_change::resume(&platform, &a.node, &a.peers).await.unwrap();
         assert_eq!(doubted(new), None);
     });
 }

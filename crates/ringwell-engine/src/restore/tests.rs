@@ -15,7 +15,7 @@ fn restore() -> Restore {
     Restore::new(vec![PoolSpec { id: PoolId(1), lockout: Millis(40), numbers }], 9)
 }
 
-/// Returns the header of a snapshot that was begun at `created_at`, before group 5.
+/// Returns the header of a snapshot that began at `created_at`, before group 5.
 fn snapshot(created_at: Millis) -> SnapshotHeader {
     let header = crate::tests::snapshot_header(&restore().finish(Tip::FIRST, START, false).0);
     SnapshotHeader { created_at, replay_from: 5, ..header }
@@ -123,7 +123,7 @@ fn an_unseen_number_does_not_lengthen_a_hold() {
 #[test]
 fn a_number_that_no_visitor_has_seen_does_not_lengthen_the_next_hold() {
     let number = PromoNumber::from_e164(18_885_550_100).unwrap();
-    // The number was released when the snapshot was begun, or later in a group that is replayed.
+    // The number was released when the snapshot began, or later in a group that is replayed.
     // After the release it has no allocation, or one from an hour ago.
     let hour_ago = Millis(START.0 - 3_600_000);
     for (n, at, allocated_at) in [

@@ -429,7 +429,7 @@ fn a_snapshot_without_its_segments_is_refused() {
     };
     // The snapshot was taken before anything was written.
     assert!(recovered(&Files::default(), &plan(0)).is_ok());
-    // The snapshot was begun before the first frame and completed after the fifth frame.
+    // The snapshot began before the first frame and completed after the fifth frame.
     let error = recovered(&Files::default(), &plan(5)).unwrap_err();
     assert!(matches!(error, RecoverError::Missing { expected: 1, found: Oldest::None }));
 }

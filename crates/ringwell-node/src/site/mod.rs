@@ -46,7 +46,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Releases the numbers of visitors who have sent no keep-alive, until the task ends.
+/// Runs forever, and releases the numbers of visitors who have sent no keep-alive.
 pub(crate) async fn sweep(thread: Rc<HttpShard>) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;

@@ -56,7 +56,7 @@ faults! {
     Full "full" 25 1_000 20_000;
     /// A request for the parts of a snapshot fails. Half of the failed requests are nevertheless
     /// carried out.
-    Shelf "shelf" 40 5_000 100_000;
+    Snapshots "snapshots" 40 5_000 100_000;
     /// A part of a snapshot on the log's servers is damaged.
     Rot "rot" 30 10_000 100_000;
     /// Another program publishes a message to the log's stream.

@@ -93,9 +93,9 @@ pub(super) struct Judge {
     /// The newest owner of each shard, and the difference between the owner's shard time and true
     /// time.
     offsets_ms: BTreeMap<u16, (u64, i64)>,
-    /// Processes that own a shard again because the servers lost messages, with the first group
-    /// that was lost. If such a process never detected the owner that followed it, it has no
-    /// evidence of the loss.
+    /// The processes that regained a shard because the servers lost messages, each with the first
+    /// lost group. If such a process never detected the owner that followed it, it has no evidence
+    /// of the loss.
     unaware: BTreeMap<(u64, u16), u64>,
     /// The starts of processes without a reliable time: the shard, the first group of the process,
     /// and how far shard time has leapt.

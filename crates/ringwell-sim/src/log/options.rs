@@ -40,5 +40,5 @@ pub struct LogReport {
     /// A digest of all events. Equal runs have equal digests.
     pub hash: u64,
     /// The events as lines of text, if they were requested.
-    pub tale: Vec<String>,
+    pub story: Vec<String>,
 }

@@ -15,7 +15,7 @@ use ringwell_driver::local::Executor;
 use ringwell_driver::maintenance::task as maintenance;
 use ringwell_driver::message::Message;
 use ringwell_driver::node::{Node, Phase};
-use ringwell_driver::open::{self, Believed, Beside, Followed, Opened};
+use ringwell_driver::open::{self, Believed, CopySource, Followed, Opened};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{
@@ -23,13 +23,13 @@ use ringwell_driver::store::{
     LogReader, LogStore, Numbered, Settings, Sign, Store, lost_logs, reached_ends,
     snapshot_indexes,
 };
-use ringwell_driver::{Platform, Shard, life, writer};
+use ringwell_driver::{Platform, Shard, lifecycle, writer};
 use tokio::sync::mpsc;
 
 use super::judge::Begun;
 use super::servers::{Incarnation, Shared as Servers, lock};
-use super::shelf::SimShelf;
 use super::sim_log::SimLog;
+use super::snapshot_store::SimSnapshots;
 use super::watcher::Watcher;
 use crate::cluster::Cluster;
 use crate::files::{DATA, SimFiles};
@@ -275,12 +275,13 @@ impl Start {
         let servers = Arc::clone(&self.servers);
         let log = SimLog { platform: self.platform.clone(), servers, shard: index };
         let log = Numbered::new(log, shard);
-        let beside_log = Arc::new(SimShelf { servers: Arc::clone(&self.servers), shard: index });
+        let beside_log =
+            Arc::new(SimSnapshots { servers: Arc::clone(&self.servers), shard: index });
         let copied = read.recovered.tip.next_n;
         let through = snapshot_indexes(&*beside_log).unwrap_or_default();
         let through = through.iter().map(|it| it.1.through + 1).max().unwrap_or(0);
-        let beside = Beside {
-            shelf: &*beside_log,
+        let source = CopySource {
+            snapshots: &*beside_log,
             settings: &settings,
             specs: &specs,
             believed,
@@ -289,7 +290,7 @@ impl Start {
             reached: *reached,
             failed_at: notes.failed_at,
         };
-        let followed = open::follow(&self.platform, &files, read, &log, &beside).await;
+        let followed = open::follow(&self.platform, &files, read, &log, &source).await;
         let Followed { read, author, prefix, kept, .. } =
             followed.map_err(|error| error.to_string())?;
         let first_n = read.recovered.tip.next_n - 1;
@@ -315,7 +316,8 @@ impl Start {
         let limits = HistoryLimits { bytes: settings.history_bytes, age: settings.history_age };
         let platform = self.platform.clone();
         let store: TakenStore = Box::new(move |copy| {
-            LogStore::new(log, copy, platform, author).with_shelf(beside_log, kept, prefix, limits)
+            LogStore::new(log, copy, platform, author)
+                .with_snapshots(beside_log, kept, prefix, limits)
         });
         Ok((read, Taken { store, begun }))
     }
@@ -377,7 +379,7 @@ async fn begin(
     lengthened: Option<Millis>,
 ) -> Result<(), String> {
     let platform = shard.platform.clone();
-    life::begin_shard(&shard, &*store, lengthened.is_some()).await?;
+    lifecycle::begin_shard(&shard, &*store, lengthened.is_some()).await?;
     platform.spawn(serve_queue(Rc::clone(&shard), Vec::new(), Rc::clone(&store), || 0, queue));
     platform.spawn(maintenance::run(shard, store));
     Ok(())

@@ -446,7 +446,7 @@ impl World {
             from_the_living: self.from_the_living,
             faults: lock(&self.servers).strikes.counts(),
             hash: self.shared.hash.get(),
-            tale: self.shared.tale.borrow().lines(&numbers),
+            story: self.shared.story.borrow().lines(&numbers),
         }
     }
 }

@@ -280,8 +280,8 @@ impl Model {
         pools.into_iter().try_for_each(|(pool, rule)| self.check_locked(id, *pool, rule, now))
     }
 
-    /// Checks the numbers that a shard has taken over or starts with. The shard must have all their
-    /// lockouts that have not ended, or hold the pool.
+    /// Checks the numbers that a shard has taken over or starts with. The shard must have all
+    /// their running lockouts, or it must hold the pool.
     pub(super) fn check_locked(
         &self,
         id: u16,

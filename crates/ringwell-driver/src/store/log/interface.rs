@@ -181,11 +181,11 @@ pub trait Logs: fmt::Debug + Send + Sync {
     /// The reason why this could not be determined, as human-readable text.
     fn has_log(&self, shard: u16) -> Result<bool, String>;
 
-    /// Returns the shelf with the snapshots beside the log of `shard`. Waits for the log's servers.
+    /// Returns the snapshots beside the log of `shard`. Waits for the log's servers.
     ///
     /// # Errors
     /// The reason why the snapshots cannot be used, as human-readable text.
-    fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String>;
+    fn snapshots(&self, shard: u16) -> Result<Arc<dyn SnapshotStore>, String>;
 
     /// Waits until this process may take its shards over; the first one is `first`. Returns when
     /// other processes have sent no reports for a while, or when one reports that it no longer
@@ -241,7 +241,7 @@ impl Log for Arc<dyn SharedLog> {
 
 /// The snapshots of one shard, and access to the shard's log for look-ups. All calls block until
 /// they are done, so they must be made from threads that serve no batches.
-pub trait Shelf: fmt::Debug + Send + Sync {
+pub trait SnapshotStore: fmt::Debug + Send + Sync {
     /// Adds a piece of a snapshot, and returns the piece's place.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ pub struct KeptNotes {
 pub enum FoundLog {
     /// There is no trace of the log.
     Missing,
-    /// The log does not exist, but its shelf of snapshots does. The shelf is always created after
+    /// The log does not exist, but the stream of its snapshots does, which is always created after
     /// the log.
     Lost,
     /// The log exists.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ringwell_journal::{Author, Group, Noted, decode_message};
 
 use super::Unreached;
-use super::interface::Shelf;
+use super::interface::SnapshotStore;
 use super::numbered::is_skipped;
 use super::places::Places;
 use crate::canary::{Bug, planted};
@@ -18,7 +18,7 @@ use crate::store::read_error::ReadError;
 #[derive(Clone, Debug)]
 pub struct LogReader<R> {
     pub(super) mirror: R,
-    pub(super) log: Option<Arc<dyn Shelf>>,
+    pub(super) log: Option<Arc<dyn SnapshotStore>>,
     pub(super) places: Places,
     pub(super) author: Author,
 }
@@ -63,7 +63,7 @@ impl<R: Reader> Reader for LogReader<R> {
 }
 
 impl<R> LogReader<R> {
-    fn read_log(&self, log: &dyn Shelf, n: u64) -> Result<Group, ReadError> {
+    fn read_log(&self, log: &dyn SnapshotStore, n: u64) -> Result<Group, ReadError> {
         let place = self.places.place(n);
         let lost = match self.group(n, log.message(place)) {
             Err(lost @ (ReadError::Gone(_) | ReadError::LogDamaged(_)))
@@ -131,7 +131,7 @@ mod tests {
     #[derive(Debug)]
     struct Servers(Option<Bytes>, Option<Bytes>, Mutex<u32>);
 
-    impl Shelf for Servers {
+    impl SnapshotStore for Servers {
         fn add(&self, _: Bytes) -> Result<u64, Unreached> {
             Err(Unreached("it is not written".to_owned()))
         }
@@ -183,7 +183,7 @@ mod tests {
         let wrong = [other_shard, other_journal, Some(message(AUTHOR, 2)), Some(Bytes::new())];
         let read = |first: &Option<Bytes>, others: &Option<Bytes>| {
             let servers = Arc::new(Servers(first.clone(), others.clone(), Mutex::default()));
-            let log: Arc<dyn Shelf> = Arc::clone(&servers) as _;
+            let log: Arc<dyn SnapshotStore> = Arc::clone(&servers) as _;
             let places = Places::default();
             let reader = LogReader { mirror: Torn, log: Some(log), places, author: AUTHOR };
             let read = reader.read(3);
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_group_of_another_process_shows_that_this_one_was_replaced() {
         let is_followed = |next: Option<Bytes>| {
-            let log = Arc::new(Servers(next, None, Mutex::default())) as Arc<dyn Shelf>;
+            let log = Arc::new(Servers(next, None, Mutex::default())) as Arc<dyn SnapshotStore>;
             let places = Places::default();
             LogReader { mirror: Torn, log: Some(log), places, author: AUTHOR }.is_followed(2)
         };
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn the_copy_decides_what_is_stored_and_checked() {
         let servers = Arc::new(Servers(Some(message(AUTHOR, 5)), None, Mutex::default()));
-        for log in [None, Some(servers as Arc<dyn Shelf>)] {
+        for log in [None, Some(servers as Arc<dyn SnapshotStore>)] {
             let reader = LogReader { mirror: Torn, log, places: Places::default(), author: AUTHOR };
             assert!(matches!(reader.read(5), Err(ReadError::NotYet(5))));
             assert!(matches!(reader.check(1..3), Err(Damage { next_n: 3, .. })));

@@ -4,12 +4,12 @@ use tokio::sync::watch;
 
 /// The requests that the threads of the process send to the task that reloads the list.
 #[derive(Debug, Default)]
-pub struct Rereads {
+pub struct ReloadRequests {
     asked: watch::Sender<u64>,
     done: watch::Sender<u64>,
 }
 
-impl Rereads {
+impl ReloadRequests {
     /// Requests that the list be read again, and returns the number of this request.
     #[must_use]
     pub fn ask(&self) -> u64 {
@@ -48,18 +48,18 @@ mod tests {
 
     #[test]
     fn a_request_is_done_when_it_or_a_later_one_is() {
-        let rereads = Rereads::default();
+        let reload_requests = ReloadRequests::default();
         let is_done = |request| {
-            let mut waiting = pin!(rereads.wait(request));
+            let mut waiting = pin!(reload_requests.wait(request));
             waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
         };
-        let requests = [(); 3].map(|()| rereads.ask());
-        assert_eq!((requests, *rereads.asked().borrow()), ([1, 2, 3], 3));
+        let requests = [(); 3].map(|()| reload_requests.ask());
+        assert_eq!((requests, *reload_requests.asked().borrow()), ([1, 2, 3], 3));
         assert_eq!(requests.map(is_done), [false; 3]);
-        rereads.finish(2);
+        reload_requests.finish(2);
         assert_eq!(requests.map(is_done), [true, true, false]);
         // Finishing an earlier request after a later one changes nothing.
-        rereads.finish(1);
+        reload_requests.finish(1);
         assert_eq!(requests.map(is_done), [true, true, false]);
     }
 }

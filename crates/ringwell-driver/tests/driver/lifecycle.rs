@@ -15,7 +15,7 @@ use ringwell_driver::store::{
     Memory, ServedMap, Unkept, is_restored, mark_restored, may_lack_groups, note_unflushed,
     write_whole,
 };
-use ringwell_driver::{Platform, life, suspension};
+use ringwell_driver::{Platform, lifecycle, suspension};
 use ringwell_os::OsFiles;
 
 use crate::support::{Virtual, body, bulk, shards};
@@ -63,7 +63,7 @@ fn marks_of_doubtful_data_are_removed_when_all_journals_have_stored_the_holds() 
         for (shard, state) in (0..).zip(states) {
             node.set_journal(shard, state);
         }
-        life::unmark(&OsFiles, &node);
+        lifecycle::unmark(&OsFiles, &node);
         assert_eq!(marks(data), wanted, "{durability:?} {states:?}");
     }
 }
@@ -76,7 +76,7 @@ fn an_orderly_end_leaves_no_doubt_about_groups() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path();
         marked(data);
-        life::end(&OsFiles, &node(data, durability));
+        lifecycle::end(&OsFiles, &node(data, durability));
         assert_eq!(marks(data), (true, wanted), "{durability:?}");
     }
 }
@@ -97,7 +97,7 @@ fn owners_that_were_served_last_count_under_the_same_cluster_file() {
     };
     let (two, three) = (member("[0, 1]"), member("[0, 1, 2]"));
     let place = |member| {
-        let placed = life::place(&OsFiles, folder.path(), directory(2), member).unwrap();
+        let placed = lifecycle::place(&OsFiles, folder.path(), directory(2), member).unwrap();
         (placed.0.placement().of_bucket(7), placed.1)
     };
     let by_file = two.cluster().map().owners();
@@ -139,7 +139,7 @@ fn a_shard_without_a_last_snapshot_has_saved_only_what_was_flushed() {
                 bulk(&shard, body(&shard, 3), &platform.terms(20)).await;
             }
             let store = Memory::new([1; 16], 1 << 20);
-            assert_eq!(life::save(&shard, &store).await, wanted, "{durability:?} {has_rows}");
+            assert_eq!(lifecycle::save(&shard, &store).await, wanted, "{durability:?} {has_rows}");
             assert_eq!(shard.last_failure().is_some(), durability != Durability::Memory);
         });
     }

@@ -3,13 +3,13 @@
 use ringwell_core::PoolSpec;
 
 use super::read::Believed;
-use crate::store::{LogEnd, Settings, Shelf};
+use crate::store::{LogEnd, Settings, SnapshotStore};
 
 /// The snapshots beside a log, and everything else that is needed to begin a copy with one of them.
 #[derive(Debug)]
-pub struct Beside<'a> {
+pub struct CopySource<'a> {
     /// The snapshots.
-    pub shelf: &'a dyn Shelf,
+    pub snapshots: &'a dyn SnapshotStore,
     /// The settings, which include the location of the copy.
     pub settings: &'a Settings,
     /// The shard's pools.

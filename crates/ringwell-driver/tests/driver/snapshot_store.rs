@@ -13,10 +13,11 @@ use bytes::Bytes;
 use ringwell_config::Durability;
 use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Slot};
 use ringwell_driver::maintenance::{Rounds, Snapshot};
-use ringwell_driver::open::{self, Believed, Beside, FollowError};
+use ringwell_driver::open::{self, Believed, CopySource, FollowError};
 use ringwell_driver::store::{
     Appended, Files, HistoryLimits, Inline, InlineJournal, Log, LogEnd, LogStore, NotAppended,
-    Prefix, ReadError, Reader, Settings, Shelf, SnapshotIndex, Store, Unreached, snapshot_indexes,
+    Prefix, ReadError, Reader, Settings, SnapshotIndex, SnapshotStore, Store, Unreached,
+    snapshot_indexes,
 };
 use ringwell_engine::{Ask, Clocks, Engine, Outcome, PIECE_ENTRIES, Refusal};
 use ringwell_journal::decode_message;
@@ -30,7 +31,7 @@ const NUMBERS: u32 = 40;
 const CLOCKS: Clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
 const ALL: HistoryLimits = HistoryLimits { bytes: u64::MAX, age: None };
 
-/// A working log and a working shelf (the place for its snapshots), except for the faults that a
+/// A working log and a working store for its snapshots, except for the faults that a
 /// test injects.
 #[derive(Clone, Debug, Default)]
 struct Servers(Arc<Mutex<Kept>>);
@@ -40,7 +41,7 @@ struct Kept {
     messages: Vec<Option<Bytes>>,
     first: u64,
     /// The pieces of snapshots, and their indexes. The flag is `true` for an index.
-    shelf: Vec<Option<(bool, Bytes)>>,
+    snapshots: Vec<Option<(bool, Bytes)>>,
     /// A leader that lacks this many of the newest messages answers the next request for the end of
     /// the log.
     ends_early: u64,
@@ -102,7 +103,7 @@ impl Log for Servers {
         self.with(|kept| {
             kept.index_rots_after = kept.index_rots_after.saturating_sub(1);
             if kept.index_rots_after == 1 {
-                let newest = kept.shelf.iter_mut().rev().flatten().find(|it| it.0);
+                let newest = kept.snapshots.iter_mut().rev().flatten().find(|it| it.0);
                 newest.unwrap().1 = Bytes::from_static(b"damaged");
             }
         });
@@ -120,20 +121,20 @@ impl Log for Servers {
     }
 }
 
-impl Shelf for Servers {
+impl SnapshotStore for Servers {
     fn add(&self, piece: Bytes) -> Result<u64, Unreached> {
         self.asked()?;
         Ok(self.with(|kept| {
-            kept.shelf.push(Some((false, piece)));
-            kept.shelf.len() as u64
+            kept.snapshots.push(Some((false, piece)));
+            kept.snapshots.len() as u64
         }))
     }
 
     fn add_index(&self, index: Bytes) -> Result<u64, Unreached> {
         self.asked()?;
         Ok(self.with(|kept| {
-            kept.shelf.push(Some((true, index)));
-            kept.shelf.len() as u64
+            kept.snapshots.push(Some((true, index)));
+            kept.snapshots.len() as u64
         }))
     }
 
@@ -143,18 +144,18 @@ impl Shelf for Servers {
             Some((true, index)) => Some((at as u64 + 1, index.clone())),
             _ => None,
         };
-        Ok(self.with(|kept| kept.shelf.iter().enumerate().filter_map(index).last()))
+        Ok(self.with(|kept| kept.snapshots.iter().enumerate().filter_map(index).last()))
     }
 
     fn get(&self, at: u64) -> Result<Option<Bytes>, Unreached> {
         self.asked()?;
-        let found = self.with(|kept| kept.shelf.get(place(at)).cloned().flatten());
+        let found = self.with(|kept| kept.snapshots.get(place(at)).cloned().flatten());
         Ok(found.map(|it| it.1))
     }
 
     fn trim(&self, before: u64) -> Result<(), Unreached> {
         self.asked()?;
-        self.with(|kept| kept.shelf[..place(before)].fill(None));
+        self.with(|kept| kept.snapshots[..place(before)].fill(None));
         Ok(())
     }
 
@@ -203,8 +204,8 @@ fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner,
     let (task, log) = (platform.clone(), servers.clone());
     let followed = async move {
         let specs = specs();
-        let beside = Beside {
-            shelf: &log,
+        let source = CopySource {
+            snapshots: &log,
             settings: &settings,
             specs: &specs,
             believed,
@@ -213,7 +214,7 @@ fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner,
             reached: LogEnd::default(),
             failed_at: LogEnd::default(),
         };
-        open::follow(&task, &OsFiles, read, &log, &beside).await
+        open::follow(&task, &OsFiles, read, &log, &source).await
     };
     let followed = ringwell_driver::Platform::task(&platform, followed);
     let open::Followed { read, author, prefix, kept, groups } = platform.run(followed).unwrap()?;
@@ -223,7 +224,7 @@ fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner,
     assert_eq!(opened.doubts.held_until.is_some(), is_in_doubt);
     let Inline::Left(copy) = opened.store else { panic!("there is a copy") };
     let store = LogStore::new(servers.clone(), copy, platform.clone(), author);
-    let store = store.with_shelf(Arc::new(servers.clone()), kept, prefix, limits);
+    let store = store.with_snapshots(Arc::new(servers.clone()), kept, prefix, limits);
     Ok(Owner { platform, engine: opened.engine, store, groups, now, prefix, is_in_doubt })
 }
 
@@ -344,7 +345,7 @@ fn a_start_repeats_requests_about_snapshots_that_stay_unanswered() {
 fn rot(servers: &Servers, which: usize, is_torn: bool) {
     let piece = servers.indexes()[which].pieces[0];
     servers.with(|kept| {
-        let (_, bytes) = kept.shelf[place(piece)].as_mut().unwrap();
+        let (_, bytes) = kept.snapshots[place(piece)].as_mut().unwrap();
         let mut changed = bytes.to_vec();
         let at = changed.len() / 2;
         if is_torn {
@@ -465,7 +466,7 @@ fn an_incomplete_copy_is_started_again() {
     // an incomplete copy.
     let copy = |kept: &mut Kept| Kept {
         messages: kept.messages.clone(),
-        shelf: kept.shelf.clone(),
+        snapshots: kept.snapshots.clone(),
         ..Kept::default()
     };
     let torn = Servers(Arc::new(Mutex::new(servers.with(copy))));

@@ -28,7 +28,7 @@ fn store(
     let kept = (1..).zip(needed).map(index).collect();
     let (servers, mirror) = (Servers::default(), Memory::new([0; 16], u64::MAX));
     let store = LogStore::new(servers.clone(), mirror, Virtual::default(), AUTHOR);
-    store.with_shelf(Arc::new(servers), kept, prefix, limits)
+    store.with_snapshots(Arc::new(servers), kept, prefix, limits)
 }
 
 const PREFIX: Prefix =
@@ -113,7 +113,7 @@ fn a_snapshot_that_is_not_the_one_of_its_index_is_skipped_for_the_previous_one()
         let slots = served(&servers, data.path());
         let (newest, bytes) = servers.newest_index().unwrap().unwrap();
         let index = change(SnapshotIndex::decode(&bytes).unwrap());
-        servers.with(|kept| kept.shelf[place(newest)] = Some((true, index.encode())));
+        servers.with(|kept| kept.snapshots[place(newest)] = Some((true, index.encode())));
         let taker = start(&servers, folder().path(), ALL).unwrap();
         let read = if which == 0 { 5 } else { 10 + 1 + 5 };
         assert_eq!((taker.slots(), taker.groups), (slots, 1 + read + 1), "{which}");
@@ -137,13 +137,13 @@ fn a_snapshot_that_the_log_does_not_continue_is_passed_over_for_the_previous_one
     let [newest, older] = &servers.indexes()[..] else { panic!("there are two") };
     // The log loses its newest groups. Another process, which cannot see the snapshots, then
     // appends new groups.
-    let shelf = servers.with(|kept| std::mem::take(&mut kept.shelf));
+    let snapshots = servers.with(|kept| std::mem::take(&mut kept.snapshots));
     lose(&servers, newest.replay_from - 1);
     let elsewhere = folder();
     let mut other = start(&servers, elsewhere.path(), ALL).unwrap();
     other.allocate(12);
     let slots = other.slots();
-    servers.with(|kept| kept.shelf = shelf);
+    servers.with(|kept| kept.snapshots = snapshots);
     let taker = start(&servers, folder().path(), ALL).unwrap();
     assert!(taker.is_in_doubt);
     assert_eq!(taker.slots(), slots);

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use ringwell_driver::store::{Shelf, Unreached};
+use ringwell_driver::store::{SnapshotStore, Unreached};
 
 use crate::stream::{Kind, Stream, WAIT_MAX};
 
@@ -41,7 +41,7 @@ impl SnapshotStream {
     }
 }
 
-impl Shelf for SnapshotStream {
+impl SnapshotStore for SnapshotStream {
     fn add(&self, piece: Bytes) -> Result<u64, Unreached> {
         self.wait(self.snapshots.clone().add(Kind::Piece, piece))
     }

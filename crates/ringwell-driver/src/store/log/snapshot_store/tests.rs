@@ -69,7 +69,7 @@ impl Server {
     }
 }
 
-impl Shelf for Server {
+impl SnapshotStore for Server {
     fn add(&self, piece: Bytes) -> Result<u64, Unreached> {
         if self.stored.lock().unwrap().len() + 1 == self.refused {
             self.store(false, Bytes::new());
@@ -125,15 +125,16 @@ impl Draft for NoFile {
     }
 }
 
-fn shelved(refused: usize) -> (Arc<Server>, Shelved) {
+fn snapshots(refused: usize) -> (Arc<Server>, LogSnapshots) {
     let server = Arc::new(Server { refused, ..Server::default() });
     let kept = Vec::new();
-    let shelved = Shelved::new(Arc::clone(&server) as _, 3, [7; 16], kept, Places::default());
-    (server, shelved)
+    let snapshots =
+        LogSnapshots::new(Arc::clone(&server) as _, 3, [7; 16], kept, Places::default());
+    (server, snapshots)
 }
 
-fn put(shelved: &Shelved, replay_from: u64, bytes: &[u8]) {
-    let mut draft = LogDraft::new(NoFile, replay_from, Some(shelved.clone()));
+fn put(snapshots: &LogSnapshots, replay_from: u64, bytes: &[u8]) {
+    let mut draft = LogDraft::new(NoFile, replay_from, Some(snapshots.clone()));
     draft.write(bytes).unwrap();
     draft.publish(replay_from + 4).unwrap();
 }
@@ -157,21 +158,21 @@ fn snapshot(replay_from: u64) -> Vec<u8> {
 #[test]
 fn a_snapshot_that_lacks_a_piece_gets_no_index() {
     for refused in 0..4 {
-        let (server, shelved) = shelved(refused);
-        put(&shelved, 40, &vec![1; 2 * PIECE_BYTES + 1]);
+        let (server, snapshots) = snapshots(refused);
+        put(&snapshots, 40, &vec![1; 2 * PIECE_BYTES + 1]);
         assert_eq!(indexes(&*server).unwrap().len(), usize::from(refused == 0), "{refused}");
-        assert_eq!(shelved.places().len(), usize::from(refused == 0));
+        assert_eq!(snapshots.places().len(), usize::from(refused == 0));
     }
 }
 
 #[test]
 fn the_newest_two_snapshots_are_kept_and_the_older_one_counts_if_the_index_is_damaged() {
-    let (server, shelved) = shelved(0);
+    let (server, snapshots) = snapshots(0);
     for replay_from in [40, 50, 60] {
-        put(&shelved, replay_from, &vec![1; PIECE_BYTES + 1]);
+        put(&snapshots, replay_from, &vec![1; PIECE_BYTES + 1]);
     }
     assert_eq!(server.places(), [4, 5, 6, 7, 8, 9]);
-    assert_eq!(shelved.places(), [9, 6]);
+    assert_eq!(snapshots.places(), [9, 6]);
     let found = || indexes(&*server).unwrap().into_iter().map(|it| (it.0, it.1.replay_from));
     assert!(found().eq([(9, 60), (6, 50)]));
     server.damage(9);
@@ -181,22 +182,22 @@ fn the_newest_two_snapshots_are_kept_and_the_older_one_counts_if_the_index_is_da
 #[test]
 fn only_the_damaged_one_of_two_snapshots_is_no_longer_kept() {
     for damaged in 0..3 {
-        let (server, shelved) = shelved(0);
-        put(&shelved, 40, &snapshot(40));
-        put(&shelved, 50, &snapshot(50));
+        let (server, snapshots) = snapshots(0);
+        put(&snapshots, 40, &snapshot(40));
+        put(&snapshots, 50, &snapshot(50));
         if damaged > 0 {
             server.damage(2 * damaged - 1);
         }
-        shelved.drop_damaged().unwrap();
+        snapshots.drop_damaged().unwrap();
         let wanted = [vec![4, 2], vec![4], vec![2]];
-        assert_eq!(shelved.places(), wanted[usize::try_from(damaged).unwrap()]);
+        assert_eq!(snapshots.places(), wanted[usize::try_from(damaged).unwrap()]);
     }
 }
 
 #[test]
 fn a_snapshot_of_another_place_or_journal_does_not_count_as_the_one_of_its_index() {
-    let (server, shelved) = shelved(0);
-    put(&shelved, 40, &snapshot(40));
+    let (server, snapshots) = snapshots(0);
+    put(&snapshots, 40, &snapshot(40));
     let (_, index) = indexes(&*server).unwrap().pop().unwrap();
     let is_whole = |index: &Index| is_whole(&*server, index).unwrap();
     assert!(is_whole(&index));

@@ -13,7 +13,7 @@ use ringwell_core::Millis;
 use ringwell_journal::{SnapshotError, SnapshotReader};
 
 use super::error::Unreached;
-use super::interface::Shelf;
+use super::interface::SnapshotStore;
 use super::places::Places;
 use crate::canary::{Bug, planted};
 use crate::locks::lock;
@@ -108,15 +108,15 @@ impl Index {
 ///
 /// # Errors
 /// [`Unreached`]
-pub fn indexes(shelf: &dyn Shelf) -> Result<Vec<(u64, Index)>, Unreached> {
-    let Some((newest, bytes)) = shelf.newest_index()? else { return Ok(Vec::new()) };
+pub fn indexes(store: &dyn SnapshotStore) -> Result<Vec<(u64, Index)>, Unreached> {
+    let Some((newest, bytes)) = store.newest_index()? else { return Ok(Vec::new()) };
     let Some(index) = Index::decode(&bytes) else {
-        return Ok(index_before(shelf, newest)?.into_iter().collect());
+        return Ok(index_before(store, newest)?.into_iter().collect());
     };
     let before = index.before;
     let mut found = vec![(newest, index)];
     if before > 0
-        && let Some(bytes) = shelf.get(before)?
+        && let Some(bytes) = store.get(before)?
         && let Some(index) = Index::decode(&bytes)
     {
         found.push((before, index));
@@ -126,9 +126,9 @@ pub fn indexes(shelf: &dyn Shelf) -> Result<Vec<(u64, Index)>, Unreached> {
 
 /// Returns the index that precedes the damaged newest one. It is stored before the pieces of the
 /// newest snapshot.
-fn index_before(shelf: &dyn Shelf, newest: u64) -> Result<Option<(u64, Index)>, Unreached> {
+fn index_before(store: &dyn SnapshotStore, newest: u64) -> Result<Option<(u64, Index)>, Unreached> {
     for place in (1..newest).rev().take(PIECES_TRIED) {
-        let Some(bytes) = shelf.get(place)? else { return Ok(None) };
+        let Some(bytes) = store.get(place)? else { return Ok(None) };
         if let Some(index) = Index::decode(&bytes) {
             return Ok(Some((place, index)));
         }
@@ -137,13 +137,13 @@ fn index_before(shelf: &dyn Shelf, newest: u64) -> Result<Option<(u64, Index)>, 
 }
 
 /// Whether a snapshot can be read to its end.
-fn is_whole(shelf: &dyn Shelf, index: &Index) -> Result<bool, Unreached> {
+fn is_whole(store: &dyn SnapshotStore, index: &Index) -> Result<bool, Unreached> {
     let (mut pieces, mut piece) = (index.pieces.iter(), Bytes::new());
     let source = |out: &mut [u8]| -> Result<usize, Unreached> {
         while piece.is_empty() {
             let Some(place) = pieces.next() else { return Ok(0) };
             // If this piece is missing, the pieces after it are not read.
-            piece = shelf.get(*place)?.unwrap_or_default();
+            piece = store.get(*place)?.unwrap_or_default();
             if piece.is_empty() {
                 pieces = [].iter();
             }
@@ -180,8 +180,8 @@ pub struct Prefix {
 
 /// The snapshots of an opened shard.
 #[derive(Clone, Debug)]
-pub(super) struct Shelved {
-    shelf: Arc<dyn Shelf>,
+pub(super) struct LogSnapshots {
+    store: Arc<dyn SnapshotStore>,
     shard: u32,
     journal: [u8; 16],
     /// The two newest indexes, with their places.
@@ -190,19 +190,19 @@ pub(super) struct Shelved {
     places: Places,
 }
 
-impl Shelved {
+impl LogSnapshots {
     pub(super) fn new(
-        shelf: Arc<dyn Shelf>,
+        store: Arc<dyn SnapshotStore>,
         shard: u32,
         journal: [u8; 16],
         kept: Vec<(u64, Index)>,
         places: Places,
     ) -> Self {
-        Self { shelf, shard, journal, kept: Arc::new(Mutex::new(kept)), places }
+        Self { store, shard, journal, kept: Arc::new(Mutex::new(kept)), places }
     }
 
-    pub(super) fn shelf(&self) -> &Arc<dyn Shelf> {
-        &self.shelf
+    pub(super) fn store(&self) -> &Arc<dyn SnapshotStore> {
+        &self.store
     }
 
     fn kept(&self) -> MutexGuard<'_, Vec<(u64, Index)>> {
@@ -226,7 +226,7 @@ impl Shelved {
     pub(super) fn drop_damaged(&self) -> Result<(), Unreached> {
         let kept = self.kept().clone();
         for (place, index) in kept {
-            if !is_whole(&*self.shelf, &index)? {
+            if !is_whole(&*self.store, &index)? {
                 tracing::error!(
                     shard = self.shard,
                     replay_from = index.replay_from,
@@ -248,7 +248,7 @@ impl Shelved {
         through: u64,
         pieces: Vec<u64>,
     ) -> Result<(), Unreached> {
-        if self.shelf.message(self.places.place(through))?.is_none() {
+        if self.store.message(self.places.place(through))?.is_none() {
             return Err(Unreached(format!("the log does not have group {through}")));
         }
         self.publish(replay_from, through, pieces)
@@ -258,53 +258,53 @@ impl Shelved {
         let (shard, journal) = (self.shard, self.journal);
         let before = self.kept().first().map_or(0, |newest| newest.0);
         let index = Index { shard, journal, replay_from, through, before, pieces };
-        let at = self.shelf.add_index(index.encode())?;
+        let at = self.store.add_index(index.encode())?;
         let begin = {
             let mut kept = self.kept();
             kept.insert(0, (at, index));
             kept.truncate(2);
             kept.iter().map(|(at, index)| index.begin(*at)).min().unwrap_or(at)
         };
-        self.shelf.trim(begin)
+        self.store.trim(begin)
     }
 }
 
-/// A snapshot that is written to a file on this machine and also put on the shelf.
+/// A snapshot that is written to a file on this machine and also stored beside the log.
 #[derive(Debug)]
 pub struct LogDraft<D> {
     draft: D,
     replay_from: u64,
-    /// `None` if the snapshot is not put on the shelf, or if that has failed.
-    shelved: Option<Shelved>,
+    /// `None` if the snapshot is not stored beside the log, or if that has failed.
+    snapshots: Option<LogSnapshots>,
     pieces: Vec<u64>,
     gathered: Vec<u8>,
 }
 
 impl<D: Draft> LogDraft<D> {
-    pub(super) fn new(draft: D, replay_from: u64, shelved: Option<Shelved>) -> Self {
-        Self { draft, replay_from, shelved, pieces: Vec::new(), gathered: Vec::new() }
+    pub(super) fn new(draft: D, replay_from: u64, snapshots: Option<LogSnapshots>) -> Self {
+        Self { draft, replay_from, snapshots, pieces: Vec::new(), gathered: Vec::new() }
     }
 
     /// Adds all complete pieces, and at the end of the snapshot also the last, shorter piece.
     fn add(&mut self, is_end: bool) {
         while self.gathered.len() >= PIECE_BYTES || is_end && !self.gathered.is_empty() {
-            let Some(shelved) = &self.shelved else {
+            let Some(snapshots) = &self.snapshots else {
                 self.gathered.clear();
                 return;
             };
             let rest = self.gathered.split_off(self.gathered.len().min(PIECE_BYTES));
             let piece = std::mem::replace(&mut self.gathered, rest);
-            match shelved.shelf.add(piece.into()) {
+            match snapshots.store.add(piece.into()) {
                 Ok(place) => self.pieces.push(place),
                 Err(error) => self.give_up(&error),
             }
         }
     }
 
-    /// Keeps the snapshot only in the file, which can be used without the shelf. Later snapshots
-    /// are put on the shelf as usual.
+    /// Keeps the snapshot only in the file, which can be used without the log. Later snapshots
+    /// are stored beside the log as usual.
     fn give_up(&mut self, error: &Unreached) {
-        let shard = self.shelved.take().map(|shelved| shelved.shard);
+        let shard = self.snapshots.take().map(|snapshots| snapshots.shard);
         tracing::warn!(shard, %error, "a snapshot could not be stored beside the journal's log");
     }
 }
@@ -312,7 +312,7 @@ impl<D: Draft> LogDraft<D> {
 impl<D: Draft> Draft for LogDraft<D> {
     fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         self.draft.write(bytes)?;
-        if self.shelved.is_some() {
+        if self.snapshots.is_some() {
             self.gathered.extend_from_slice(bytes);
             self.add(false);
         }
@@ -321,19 +321,19 @@ impl<D: Draft> Draft for LogDraft<D> {
 
     fn publish(mut self, through: u64) -> Result<(), FileError> {
         self.add(true);
-        let (shelved, pieces) = (self.shelved.take(), std::mem::take(&mut self.pieces));
-        if let Some(shelved) = shelved.as_ref().filter(|_| planted(Bug::SnapshotAhead)) {
+        let (snapshots, pieces) = (self.snapshots.take(), std::mem::take(&mut self.pieces));
+        if let Some(snapshots) = snapshots.as_ref().filter(|_| planted(Bug::SnapshotAhead)) {
             // The newest group has not been sent yet.
-            let _ = shelved.publish(self.replay_from, through + 1, pieces.clone());
+            let _ = snapshots.publish(self.replay_from, through + 1, pieces.clone());
         }
         // If a group that the snapshot covers is not stored, publishing the file fails, and no
-        // index is put on the shelf.
+        // index is stored beside the log.
         self.draft.publish(through)?;
-        if let Some(shelved) = shelved
-            && let Err(error) = shelved.publish_stored(self.replay_from, through, pieces)
+        if let Some(snapshots) = snapshots
+            && let Err(error) = snapshots.publish_stored(self.replay_from, through, pieces)
         {
             tracing::warn!(
-                shard = shelved.shard, %error,
+                shard = snapshots.shard, %error,
                 "a snapshot could not be stored beside the journal's log"
             );
         }

@@ -35,14 +35,14 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// Adds an allocation whose number was given to no row in its part.
+    /// Adds an allocation whose number no row in the allocation's part got.
     pub(super) fn allocated(&mut self, rid: &str, allocation: &Allocation<'_>) {
         let Allocation { place, number, pool, at, released, .. } = *allocation;
         self.rids.insert(rid.into());
         self.allocations.push(Left { rid: rid.into(), place, number, pool, at, released });
     }
 
-    /// Adds a look-up whose row is not in its part.
+    /// Adds a look-up for a row that is in another part.
     pub(super) fn look_up(&mut self, lookup: &Lookup) {
         self.rids.insert(lookup.rid.clone());
         self.lookups.push(lookup.clone());

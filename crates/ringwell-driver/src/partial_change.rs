@@ -22,7 +22,7 @@ use crate::queue::Peers;
 use crate::withheld::{Withheld, ends, latest, report, take_out};
 
 /// Like [`change::apply`](crate::change::apply), but omits an overflow number that a visitor may
-/// hold. [`go_on`] adds the number to its pools once the visitor's lockout has ended. `make`
+/// hold. [`resume`] adds the number to its pools once the visitor's lockout has ended. `make`
 /// receives a state in which all pools have their overflow numbers.
 ///
 /// # Errors
@@ -49,7 +49,7 @@ pub async fn apply<P: Platform>(
 ///
 /// # Errors
 /// [`ChangeError`]
-pub async fn go_on<P: Platform>(
+pub async fn resume<P: Platform>(
     platform: &P,
     node: &Node,
     peers: &Peers,

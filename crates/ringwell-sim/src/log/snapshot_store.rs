@@ -4,7 +4,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use ringwell_driver::store::{Shelf, Unreached};
+use ringwell_driver::store::{SnapshotStore, Unreached};
 
 use super::fault::LogFault;
 use super::servers::{Shared, lock};
@@ -14,29 +14,29 @@ use super::snapshots::Snapshots;
 const LEADERS: usize = 2;
 
 /// A process's access to the snapshots of one shard.
-pub(super) struct SimShelf {
+pub(super) struct SimSnapshots {
     pub(super) servers: Shared,
     pub(super) shard: usize,
 }
 
-impl fmt::Debug for SimShelf {
+impl fmt::Debug for SimSnapshots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimShelf").field("shard", &self.shard).finish_non_exhaustive()
+        f.debug_struct("SimSnapshots").field("shard", &self.shard).finish_non_exhaustive()
     }
 }
 
-impl SimShelf {
+impl SimSnapshots {
     fn change<T>(&self, change: impl FnOnce(&mut Snapshots) -> T) -> Result<T, Unreached> {
         let mut servers = lock(&self.servers);
         servers.streams[self.shard].check_exists()?;
-        let fails = servers.strikes.strikes(LogFault::Shelf);
-        let is_done = !fails || servers.strikes.stream(LogFault::Shelf).chance(500_000);
+        let fails = servers.strikes.strikes(LogFault::Snapshots);
+        let is_done = !fails || servers.strikes.stream(LogFault::Snapshots).chance(500_000);
         let done = is_done.then(|| change(&mut servers.snapshots[self.shard]));
         done.filter(|_| !fails).ok_or_else(|| Unreached("no answer".to_owned()))
     }
 }
 
-impl Shelf for SimShelf {
+impl SnapshotStore for SimSnapshots {
     fn add(&self, piece: Bytes) -> Result<u64, Unreached> {
         self.change(|snapshots| snapshots.add(piece, false))
     }

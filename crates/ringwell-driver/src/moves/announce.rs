@@ -10,7 +10,7 @@ use std::time::Duration;
 use ringwell_config::ClusterNode;
 use ringwell_directory::Owners;
 
-use super::learn::{PATIENCE, ask_owners, learn};
+use super::owner_exchange::{PATIENCE, ask_owners, learn};
 use super::payload::OwnersCopy;
 use crate::canary::{Bug, planted};
 use crate::membership::{Membership, Neighbour};

@@ -2,12 +2,12 @@
 
 /// The story of a run: its events as lines of text.
 #[derive(Debug)]
-pub(crate) struct Tale {
+pub(crate) struct Story {
     keeps_tale: bool,
     lines: Vec<(u64, usize, Vec<u64>, String)>,
 }
 
-impl Tale {
+impl Story {
     pub(crate) fn new(keeps_tale: bool) -> Self {
         Self { keeps_tale, lines: Vec::new() }
     }
