@@ -9,12 +9,12 @@
 
 mod locked;
 mod overflow;
+mod query;
+mod returned;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use bytes::Bytes;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber, Retired, Slot};
 use ringwell_directory::{Arrivals, BucketHold, Directory, Owners, bucket, without};
 use tokio::sync::oneshot;
@@ -22,64 +22,20 @@ use tokio::sync::oneshot;
 use crate::canary::{Bug, planted};
 use crate::kept::{read_served, write_served};
 use crate::lifetimes::Lifetimes;
-use crate::lists::{digest, list};
+use crate::lists::list;
 use crate::message::{Message, Step, StepResult};
 use crate::node::{Node, Phase};
-use crate::platform::{Moment, Path, Platform};
+use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::ServedMap;
 
+use query::{Elsewhere, RANGES_MAX, ask_others};
+
 pub use locked::{Locked, Wanted, locked};
 pub(crate) use overflow::{taken_elsewhere, withhold_overflow};
+pub(crate) use query::earlier_elsewhere;
 
 pub use crate::lists::LIST_SPREAD;
-
-/// A node that does not answer within this time counts as unreachable.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// The maximum count of number ranges in one request; such a request is about 100 KB long.
-const RANGES_MAX: usize = 2_000;
-
-/// The state of a pool's numbers on the other nodes.
-#[derive(Clone, Debug)]
-struct Elsewhere {
-    /// The length of the hold that the pool needs; `None` if a node is unreachable or has one of
-    /// the pool's numbers in a pool of its own.
-    left: Option<Millis>,
-    /// The times of the allocations whose lockouts still run, as reported by other nodes.
-    allocated_at: BTreeSet<Millis>,
-}
-
-impl Elsewhere {
-    /// Whether a node reports a running lockout from an allocation other than the one in `slot`.
-    fn is_of_other(&self, slot: &Slot) -> bool {
-        let is_other = |at: &Millis| slot.allocated_at > Millis::ZERO && *at != slot.allocated_at;
-        self.allocated_at.iter().any(is_other)
-    }
-}
-
-/// Asks the other nodes how long lockouts that began under earlier lists of pools may still run. If
-/// a node serves another list than this node, its list may be an earlier one, so its longest
-/// lifetime counts, too. Returns the longest of all these times.
-pub(crate) async fn earlier_elsewhere<P: Platform>(
-    platform: &P,
-    node: &Node,
-    peers: &Peers,
-) -> Millis {
-    let body = Bytes::from(serde_json::to_vec(&Wanted { pools: Vec::new() }).unwrap_or_default());
-    let until = platform.moment() + PATIENCE;
-    let asked: Vec<_> = node.others().into_iter().map(|to| post(peers, to, &body)).collect();
-    let directory = node.directory();
-    let own = platform.offload(move || digest(&directory)).await;
-    let mut earlier = Millis::ZERO;
-    for answer in asked {
-        let Some(answer) = read(platform, answer, until).await else { continue };
-        let other = answer.list.filter(|list| Some(list.digest) != own);
-        let other = other.filter(|_| !planted(Bug::OtherListIgnored));
-        earlier = earlier.max(Millis(answer.earlier.max(other.map_or(0, |list| list.longest))));
-    }
-    earlier
-}
 
 /// Makes one of this node's shards execute `step`. Returns `None` if the shard has ended.
 async fn ask(peers: &Peers, shard: u16, step: Step) -> Option<StepResult> {
@@ -99,94 +55,33 @@ pub(crate) async fn now(peers: &Peers, shard: u16) -> Option<Millis> {
     answer.await.ok()
 }
 
-/// Asks `nodes` about the numbers of these pools. An unreachable node counts as having handed the
-/// numbers out if `counts_silent` is set. Otherwise, it is removed from `nodes`.
-async fn ask_others<P: Platform>(
-    platform: &P,
-    nodes: &mut Vec<u16>,
-    peers: &Peers,
-    pools: &[(PoolId, Vec<NumberRange>)],
-    counts_silent: bool,
-) -> Vec<Elsewhere> {
-    let nothing = Elsewhere { left: Some(Millis::ZERO), allocated_at: BTreeSet::new() };
-    let mut all = vec![nothing; pools.len()];
-    let mut from = 0;
-    while from < pools.len() {
-        let (mut to, mut ranges) = (from + 1, pools[from].1.len());
-        while to < pools.len() && ranges + pools[to].1.len() <= RANGES_MAX {
-            ranges += pools[to].1.len();
-            to += 1;
-        }
-        let words = |(_, ranges): &(PoolId, Vec<NumberRange>)| {
-            let word = |range: &NumberRange| (range.first().to_code(), range.count());
-            ranges.iter().map(word).collect()
-        };
-        let wanted = Wanted { pools: pools[from..to].iter().map(words).collect() };
-        let body = Bytes::from(serde_json::to_vec(&wanted).unwrap_or_default());
-        let until = platform.moment() + PATIENCE;
-        // The queries run concurrently without tasks, because pool changes run on threads that have
-        // no task executor.
-        let asked: Vec<_> = nodes.iter().map(|to| (*to, post(peers, *to, &body))).collect();
-        for (other, answer) in asked {
-            let answer = read(platform, answer, until).await;
-            let Some(answer) = answer.filter(|it| it.pools.len() == to - from) else {
-                // Waits only once for a silent node, even if the numbers need several queries.
-                if counts_silent {
-                    all[from..].iter_mut().for_each(|it| it.left = None);
-                    return all;
-                }
-                nodes.retain(|node| *node != other);
-                continue;
-            };
-            for (all, left) in all[from..to].iter_mut().zip(answer.pools) {
-                all.left = all.left.zip(left).map(|(all, left)| all.max(Millis(left)));
-            }
-            let asked = all[from..to].iter_mut().zip(&pools[from..to]);
-            for ((all, (pool, _)), moving) in asked.zip(answer.moving) {
-                // A pool's own numbers move together with the pool, so its own transit does not
-                // matter.
-                all.left = all.left.filter(|_| moving.iter().all(|other| *other == pool.0));
-            }
-            for (all, at) in all[from..to].iter_mut().zip(answer.allocated_at) {
-                all.allocated_at.extend(Some(Millis(at)).filter(|at| *at > Millis::ZERO));
-            }
-        }
-        from = to;
-    }
-    all
-}
-
-/// An answer that arrives later; `None` if the query could not be sent.
-type Answer = Option<oneshot::Receiver<Result<Bytes, String>>>;
-
-/// Sends the query.
-fn post(peers: &Peers, other: u16, body: &Bytes) -> Answer {
-    peers.post(other, Path::Locked, body.clone())
-}
-
-/// Waits for an answer, but not after `until`.
-async fn read<P: Platform>(platform: &P, answer: Answer, until: Moment) -> Option<Locked> {
-    let answer = platform.by(until, answer?).await?.ok()?.ok()?;
-    serde_json::from_slice(&answer).ok()
-}
-
-/// Returns the numbers that are not in rotation on this node but are recorded by one of its shards.
-/// Each number comes with the allocation whose lockout ends last.
+/// Returns the numbers that are not in rotation on this node but are recorded by one of its shards,
+/// and, if `in_rotation` is set, those that are in rotation and locked. Each number comes with the
+/// allocation whose lockout ends last.
 async fn known_here(
     node: &Node,
     peers: &Peers,
     pools: &[(PoolId, Vec<NumberRange>)],
+    in_rotation: bool,
 ) -> BTreeMap<PromoNumber, Slot> {
     let numbers: Vec<_> = pools.iter().flat_map(|(_, ranges)| ranges).copied().collect();
     let mut known = BTreeMap::new();
     for shard in node.shards() {
         let step = Step::Report { numbers: numbers.clone(), includes_free: true };
+        let mut slots: Vec<Slot> = Vec::new();
         if let Some(StepResult::Known(retired)) = ask(peers, shard, step).await {
-            for slot in retired.into_iter().map(|retired| retired.slot) {
-                let last = known.entry(slot.number).or_insert(slot);
-                if slot.locked_until > last.locked_until {
-                    *last = slot;
-                }
+            slots.extend(retired.into_iter().map(|retired| retired.slot));
+        }
+        if in_rotation {
+            let step = Step::ReportLocked { numbers: numbers.clone() };
+            if let Some(StepResult::Locked(locked)) = ask(peers, shard, step).await {
+                slots.extend(locked);
+            }
+        }
+        for slot in slots {
+            let last = known.entry(slot.number).or_insert(slot);
+            if slot.locked_until > last.locked_until {
+                *last = slot;
             }
         }
     }
@@ -204,6 +99,8 @@ struct Rule {
     are_doubted: bool,
     /// Whether the numbers may come from buckets of this node whose lockouts are unknown.
     may_be_own: bool,
+    /// Whether the numbers are already in rotation here.
+    in_rotation: bool,
 }
 
 /// Holds these pools for as long as one of their listed numbers may be locked on another node. If
@@ -215,13 +112,13 @@ async fn hold_pools<P: Platform>(
     node: &Node,
     peers: &Peers,
     pools: &[(PoolId, Vec<NumberRange>)],
-    Rule { mut nodes, counts_silent, are_doubted, may_be_own }: Rule,
+    Rule { mut nodes, counts_silent, are_doubted, may_be_own, in_rotation }: Rule,
 ) -> Option<Millis> {
     let first = node.shards().next()?;
     if pools.is_empty() || planted(Bug::ArrivalsNotHeld) {
         return None;
     }
-    let known = known_here(node, peers, pools).await;
+    let known = known_here(node, peers, pools, in_rotation).await;
     // If the shard has ended, the change that follows detects it.
     let now = now(peers, first).await?;
     // After a number was locked here, another node may have taken over its bucket and extended the
@@ -235,10 +132,12 @@ async fn hold_pools<P: Platform>(
     let rest = pools.iter().map(rest);
     let one = |range: &NumberRange| (PoolId(0), vec![*range]);
     let asked: Vec<(PoolId, Vec<NumberRange>)> = rest.chain(locked.iter().map(one)).collect();
-    let left = ask_others(platform, &mut nodes, peers, &asked, counts_silent).await;
+    let (left, earlier) = ask_others(platform, &mut nodes, peers, &asked, counts_silent).await;
+    let earlier = if planted(Bug::OtherLifetimesIgnored) { Millis::ZERO } else { earlier };
     let now = self::now(peers, first).await?;
     let until = |left: Option<Millis>| {
-        let longest = node.lifetimes().longest(now);
+        // A silent node may have handed the number out under a list that this node has never seen.
+        let longest = node.lifetimes().longest(now).max(earlier);
         // Adds a millisecond, because shard times are rounded down.
         now + left.map_or(longest + LIST_SPREAD, |left| left + Millis(left.0.min(1)))
     };
@@ -247,6 +146,7 @@ async fn hold_pools<P: Platform>(
     let locked = locked.map(|(slot, it)| (slot, it, slot.locked_until.max(until(it.left))));
     let locked: Vec<_> = locked.collect();
     let longer = locked.iter().filter(|(slot, _, until)| slot.locked_until < *until);
+    let longer = longer.filter(|_| !in_rotation);
     lengthen(peers, first, longer.map(|(slot, _, until)| (slot.number, *until))).await;
     // If another node reports a different allocation, the visitor recorded here is not the newest.
     let passed = locked.iter().filter(|(slot, it, _)| it.is_of_other(slot));
@@ -327,7 +227,13 @@ pub(crate) async fn hold_taken<P: Platform>(
 ) {
     let pools = changed_since_prepared(node, buckets);
     let nodes = node.others();
-    let rule = Rule { nodes, counts_silent: true, are_doubted: true, may_be_own: true };
+    let rule = Rule {
+        nodes,
+        counts_silent: true,
+        are_doubted: true,
+        may_be_own: true,
+        in_rotation: false,
+    };
     hold_pools(platform, node, peers, &pools, rule).await;
 }
 
@@ -343,8 +249,14 @@ pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
 /// pools differs from the list last served from this data directory. Such pools may have received
 /// numbers from other nodes' pools, or from buckets whose lockouts are unknown here. If nothing has
 /// been served from this data directory yet, unreachable nodes cause no hold, because they may not
-/// have started yet. Then withholds overflow numbers.
+/// have started yet. Also holds the pools whose numbers were on other nodes in the meantime. Then
+/// withholds overflow numbers.
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
+    hold_changed(platform, node, peers).await;
+    node.lists_are_checked();
+}
+
+async fn hold_changed<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     let served = node.begun.served_lists.as_ref();
     let is_alone = node.others().is_empty();
     if (is_alone && served.is_none()) || planted(Bug::ListsForgotten) {
@@ -362,7 +274,8 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
     let own = node.shards().flat_map(|shard| directory.placement().buckets_of(shard));
     // If `cluster-map.json` cannot be read, leaving buckets cannot be handed over and need no hold.
     let own = own.chain(leaving(platform, node).await.unwrap_or_default());
-    let pools = pools_in(&directory, own.filter(is_changed));
+    let (changed, unchanged): (Vec<u16>, Vec<u16>) = own.partition(is_changed);
+    let pools = pools_in(&directory, changed.into_iter());
     // If this machine does not know the list that was served last, any number may be new here.
     let has_served = served.is_some() || node.begun.has_past_in_log;
     if !has_served && planted(Bug::FirstStartSilent) {
@@ -373,8 +286,19 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
         counts_silent: has_served,
         are_doubted: has_served,
         may_be_own: true,
+        in_rotation: false,
     };
-    if hold_pools(platform, node, peers, &pools, rule).await.is_some() {
+    let held = hold_pools(platform, node, peers, &pools, rule).await;
+    let pools = pools_in(&directory, unchanged.into_iter());
+    let pools = returned::returned(platform, node, peers, pools).await;
+    let rule = Rule {
+        nodes: node.others(),
+        counts_silent: false,
+        are_doubted: true,
+        may_be_own: false,
+        in_rotation: true,
+    };
+    if held.max(hold_pools(platform, node, peers, &pools, rule).await).is_some() {
         hold_on_all_shards(node, peers).await;
     }
     withhold_overflow(platform, node, peers, node.others()).await;
@@ -408,7 +332,7 @@ pub(crate) async fn confirm<P: Platform>(
     let whole = directory.pools_of(shard).map(|pool| (pool.id(), pool.numbers().to_vec()));
     let whole: Vec<_> = whole.collect();
     let mut nodes = node.others();
-    let left = ask_others(platform, &mut nodes, peers, &whole, false).await;
+    let (left, _) = ask_others(platform, &mut nodes, peers, &whole, false).await;
     let is_unknown = nodes.len() < node.others().len() && !planted(Bug::ConflictForgotten);
     let (mut elsewhere, mut unknown, mut pools) = (BTreeSet::new(), Vec::new(), Vec::new());
     for ((pool, numbers), Elsewhere { left, .. }) in whole.into_iter().zip(left) {
@@ -431,9 +355,15 @@ pub(crate) async fn confirm<P: Platform>(
         pools.extend(free.chunks(RANGES_MAX).map(|ranges| (pool, ranges.to_vec())));
     }
     let (are_doubted, may_be_own) = (false, false);
-    let rule = Rule { nodes, counts_silent: false, are_doubted, may_be_own };
+    let rule = Rule { nodes, counts_silent: false, are_doubted, may_be_own, in_rotation: false };
     let held = hold_pools(platform, node, peers, &pools, rule).await;
-    let rule = Rule { nodes: node.others(), counts_silent: true, are_doubted, may_be_own };
+    let rule = Rule {
+        nodes: node.others(),
+        counts_silent: true,
+        are_doubted,
+        may_be_own,
+        in_rotation: false,
+    };
     let unknown = hold_pools(platform, node, peers, &unknown, rule).await;
     if held.max(unknown).is_some() {
         // A missing result is ignored: a shard that has ended hands out no numbers.
@@ -468,7 +398,13 @@ pub(crate) async fn hold_stale<P: Platform>(
     }
     let pools = pools_in(&node.directory(), buckets.iter().copied());
     let nodes = node.others();
-    let rule = Rule { nodes, counts_silent: true, are_doubted: true, may_be_own: false };
+    let rule = Rule {
+        nodes,
+        counts_silent: true,
+        are_doubted: true,
+        may_be_own: false,
+        in_rotation: false,
+    };
     if hold_pools(platform, node, peers, &pools, rule).await.is_none() && first.is_none() {
         return;
     }
@@ -497,7 +433,13 @@ pub(crate) async fn hold<P: Platform>(
     let mut pools = found.pools.clone();
     pools.extend(pools_in(next, leaving));
     let nodes = node.others();
-    let rule = Rule { nodes, counts_silent: true, are_doubted: false, may_be_own: true };
+    let rule = Rule {
+        nodes,
+        counts_silent: true,
+        are_doubted: false,
+        may_be_own: true,
+        in_rotation: false,
+    };
     let held_until = hold_pools(platform, node, peers, &pools, rule).await;
     if let Some(left) = held_until.map(|until| until.since(now)).filter(|left| left.0 > 0) {
         node.held_changes.fetch_add(1, Ordering::Relaxed);

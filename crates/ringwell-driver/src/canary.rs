@@ -45,6 +45,12 @@ bugs! {
     CutAtBadFrame "cut-at-bad-frame";
     /// A journal's damaged end is cut off, and no pool is held.
     NoHoldAfterRot "no-hold-after-rot";
+    /// A node that starts with the list that it served last does not ask whether its numbers were
+    /// on other nodes in the meantime.
+    ReturnedUnseen "returned-unseen";
+    /// While a node does not answer, a pool is held for the lifetimes that this node knows, and not
+    /// for a longer one that another node knows.
+    OtherLifetimesIgnored "other-lifetimes-ignored";
     /// A node starts without asking the other nodes whether they now own its buckets.
     OwnersNotAsked "owners-not-asked";
     /// A hold for lost allocations lasts only as long as the current lifetimes, even if earlier

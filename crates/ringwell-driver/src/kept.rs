@@ -31,10 +31,10 @@ pub(crate) async fn write_served<P: Platform>(
     owners: &Owners,
     leaving: Vec<Leaving>,
 ) -> Result<(), FileError> {
-    let (holds, lists) = (node.bucket_holds(), node.lists());
+    let (lists, served_at) = node.recorded_lists(platform.wall());
     let (is_own, stale) = (|shard| node.is_own(shard), node.stale().into_iter().collect());
-    let map = ServedMap::of(owners.clone(), is_own, leaving, holds, stale, lists);
-    let map = ServedMap { abandoned: node.abandoned(), ..map };
+    let map = ServedMap::of(owners.clone(), is_own, leaving, node.bucket_holds(), stale);
+    let map = ServedMap { abandoned: node.abandoned(), lists, served_at, ..map };
     let data = node.config.data.clone();
     let files = platform.files();
     let written = platform.offload(move || {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ringwell_core::VisitorId;
-use ringwell_core::{InRotation, Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Retired};
+use ringwell_core::{
+    InRotation, Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Retired, Slot,
+};
 use ringwell_directory::{BucketHolds, Directory};
 use ringwell_engine::{Moment as Asked, Outcome, Past, Refusal};
 use ringwell_journal::AnswerEntry;
@@ -164,6 +166,11 @@ pub enum Step {
         /// Whether to include numbers whose lockout is over.
         includes_free: bool,
     },
+    /// Asks for the numbers that are in rotation and locked.
+    ReportLocked {
+        /// The numbers.
+        numbers: Vec<NumberRange>,
+    },
     /// Asks for the complete state of repeatable batches, these numbers, and the numbers that were
     /// in these buckets' pools.
     ReportAll {
@@ -210,6 +217,8 @@ pub enum StepResult {
     Unrecorded,
     /// The state of the numbers.
     Known(Vec<Retired>),
+    /// The newest allocation of each number that is in rotation and locked.
+    Locked(Vec<Slot>),
     /// The state of numbers and repeatable batches, and all holds, including those that have ended.
     All(Known, Holds),
     /// The end of each hold, whether of one pool or of all present and future pools.

@@ -6,7 +6,7 @@ mod shard_state;
 mod shards;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
@@ -77,6 +77,9 @@ pub struct Begun {
     /// The digests of the lists of pools that were served from this data directory before; `None`
     /// if none were.
     pub served_lists: Option<Lists>,
+    /// The wall-clock time, in milliseconds, at which these lists were still served; `None` if it
+    /// is unknown.
+    pub served_at: Option<u64>,
     /// The owners of buckets when this data directory was last served; `None` if they are unknown.
     pub served_owners: Option<Owners>,
     /// The longest lifetimes of the pools that are served now, and of those that were served
@@ -130,6 +133,8 @@ pub struct Node {
     identity: RwLock<String>,
     /// Digests of the lists of pools that are now served.
     lists: RwLock<Lists>,
+    /// Whether the startup has held the pools whose lists have changed.
+    are_lists_checked: AtomicBool,
     /// The longest lifetimes in the current lists of pools and in earlier lists.
     lifetimes: RwLock<Lifetimes>,
     /// Buckets that this node may have served although they already belonged to another node. Each
@@ -198,6 +203,7 @@ impl Node {
             withheld: RwLock::new(withheld),
             identity: RwLock::new(begun.identity.clone()),
             lists: RwLock::new(begun.lists.clone()),
+            are_lists_checked: AtomicBool::new(false),
             lifetimes: RwLock::new(begun.lifetimes),
             stale: RwLock::new(begun.stale.clone()),
             abandoned: RwLock::new(begun.abandoned.clone()),
@@ -348,6 +354,22 @@ impl Node {
     #[must_use]
     pub fn lists(&self) -> Lists {
         read(&self.lists).clone()
+    }
+
+    /// Records that the startup has held the pools whose lists have changed.
+    pub(crate) fn lists_are_checked(&self) {
+        self.are_lists_checked.store(true, Ordering::Release);
+    }
+
+    /// Returns the lists to record in the data directory, and the time, in milliseconds of the wall
+    /// clock, at which they were still served. Until the startup has held the pools whose lists
+    /// have changed, these are the lists that were served before.
+    pub(crate) fn recorded_lists(&self, wall: Duration) -> (Option<Lists>, Option<u64>) {
+        let is_checked = self.are_lists_checked.load(Ordering::Acquire);
+        if self.phase() == Phase::Starting && !is_checked {
+            return (self.begun.served_lists.clone(), self.begun.served_at);
+        }
+        (Some(self.lists()), u64::try_from(wall.as_millis()).ok())
     }
 
     /// Returns the longest lifetimes in the current list of pools and in earlier lists.

@@ -276,6 +276,7 @@ pub fn begin<F: Files>(
         noted,
         lists: lists::lists(directory),
         served_lists: served.as_ref().and_then(|served| served.lists.clone()),
+        served_at: served.as_ref().and_then(|served| served.served_at),
         served_owners,
         lifetimes,
         stale,

@@ -402,6 +402,7 @@ fn the_served_state_is_read_back_and_damage_is_reported() {
             stale,
             abandoned,
             lists: None,
+            served_at: None,
             lifetimes: None,
         };
         map.write(&OsFiles, data.path()).unwrap();

@@ -70,6 +70,8 @@ const ELSEWHERE: &[Bug] = &[
     Bug::ConflictIgnored,
     Bug::FirstStartSilent,
     Bug::LogPastIgnored,
+    Bug::ReturnedUnseen,
+    Bug::OtherLifetimesIgnored,
     Bug::CopiesUnflushed,
     Bug::ConflictForgotten,
     Bug::StartUnconfirmed,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber, Slot};
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber, Retired, Slot};
 use ringwell_directory::bucket;
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,11 @@ pub struct Locked {
     /// of the shard that made it; 0 if there is none. Older releases omit this field.
     #[serde(default)]
     pub allocated_at: Vec<u64>,
+    /// For each pool, the time in milliseconds since the newest allocation of one of its numbers
+    /// that the answering node has recorded, although it has the number in none of its pools. `None`
+    /// if there is none. Older releases omit this field.
+    #[serde(default)]
+    pub ages: Vec<Option<u64>>,
     /// For each queried pool, the pools that share a number with it and are in transit to or from
     /// the answering node. The numbers of a pool in transit are not in rotation until its next
     /// owner takes it over. Empty if there are no such pools; older releases omit this field.
@@ -57,6 +62,26 @@ pub struct ServedList {
     pub digest: u64,
     /// The longest lifetime, in milliseconds of shard time.
     pub longest: u64,
+}
+
+/// This node's record of a number that is in none of its pools.
+#[derive(Clone, Copy, Default)]
+struct Left {
+    /// The remaining time of the lockout, in milliseconds, and the time of its allocation; zero if
+    /// the number is free.
+    locked: (u64, Millis),
+    /// The time since the newest allocation, in milliseconds.
+    age: Option<u64>,
+}
+
+impl Left {
+    /// Adds a shard's record; `now` is this shard's time.
+    fn add(&mut self, slot: &Slot, now: Millis) {
+        if !slot.is_free(now) {
+            let locked = (slot.locked_until.since(now).0, slot.allocated_at);
+            self.locked = self.locked.max(locked);
+        }
+    }
 }
 
 /// Answers another node's query.
@@ -97,11 +122,15 @@ pub async fn locked<P: Platform>(
     for shard in node.shards() {
         let now = now(peers, shard).await.ok_or(STOPPING)?;
         let numbers = pools.iter().flatten().copied().collect();
-        let step = Step::Report { numbers, includes_free: false };
-        if let Some(StepResult::Known(locked)) = ask(peers, shard, step).await {
-            for Slot { number, locked_until, allocated_at, .. } in locked.iter().map(|it| it.slot) {
-                let (left, at) = known.entry(number).or_insert((0, Millis::ZERO));
-                (*left, *at) = (*left, *at).max((locked_until.since(now).0, allocated_at));
+        let step = Step::Report { numbers, includes_free: true };
+        if let Some(StepResult::Known(retired)) = ask(peers, shard, step).await {
+            for Retired { slot, local_at, .. } in retired {
+                let it = known.entry(slot.number).or_insert(Left::default());
+                it.add(&slot, now);
+                if slot.allocated_at > Millis::ZERO {
+                    let age = now.since(local_at).0;
+                    it.age = Some(it.age.map_or(age, |other| other.min(age)));
+                }
             }
         } else {
             return Err(STOPPING.to_owned());
@@ -114,11 +143,15 @@ pub async fn locked<P: Platform>(
         };
         held = holds.iter().map(|(_, until)| until.since(now).0).fold(held, u64::max);
     }
-    let longest = |ranges: &Vec<NumberRange>| {
+    let of = |ranges: &Vec<NumberRange>| {
         let of = ranges.iter().flat_map(|range| known.range(range.first()..=range.last()));
-        let (left, at) = of.map(|(_, of)| *of).max().unwrap_or_default();
+        of.map(|(_, it)| *it).collect::<Vec<_>>()
+    };
+    let longest = |ranges: &Vec<NumberRange>| {
+        let (left, at) = of(ranges).iter().map(|it| it.locked).max().unwrap_or_default();
         ((!ranges.iter().any(is_here)).then_some(left.max(held)), at.0)
     };
+    let ages = pools.iter().map(|ranges| of(ranges).iter().filter_map(|it| it.age).min()).collect();
     let first = node.shards().next().ok_or("the node has no shard")?;
     let now = now(peers, first).await.ok_or(STOPPING)?;
     let lifetimes = node.lifetimes();
@@ -130,5 +163,5 @@ pub async fn locked<P: Platform>(
         None
     };
     let (pools, allocated_at) = pools.iter().map(longest).unzip();
-    Ok(Locked { pools, earlier: lifetimes.earlier(now).0, list, allocated_at, moving })
+    Ok(Locked { pools, earlier: lifetimes.earlier(now).0, list, allocated_at, ages, moving })
 }

@@ -75,7 +75,7 @@ async fn elsewhere<P: Platform>(
 ) -> Result<(Vec<OfNumber>, Millis), ChangeError> {
     let one = |number: &PromoNumber| NumberRange::new(*number, 1).map(|one| (PoolId(0), vec![one]));
     let asked: Vec<_> = numbers.iter().filter_map(one).collect();
-    let answers = ask_others(platform, nodes, peers, &asked, false).await;
+    let (answers, _) = ask_others(platform, nodes, peers, &asked, false).await;
     let first = node.shards().next().ok_or(ChangeError::Stopping)?;
     let now = now(peers, first).await.ok_or(ChangeError::Stopping)?;
     let longest = unknown_until(node.lifetimes(), now);

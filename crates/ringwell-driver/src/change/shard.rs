@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, Retired};
+use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, Retired, Slot};
 use ringwell_directory::{BucketHolds, bucket};
 use ringwell_engine::Engine;
 use ringwell_journal::position_parts;
@@ -45,6 +45,7 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> StepResult {
             known.retain(|retired| includes_free || !retired.slot.is_free(now));
             StepResult::Known(known)
         }
+        Step::ReportLocked { numbers } => StepResult::Locked(locked(&shard, &numbers).await),
         Step::ReportAll { numbers, buckets } => report_all(&shard, &numbers, &buckets).await,
         Step::ReportHolds { includes_past } => {
             let from = if includes_past { Millis::ZERO } else { shard.now() };
@@ -195,6 +196,21 @@ async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Re
     let mut found = Vec::new();
     for piece in numbers.iter().flat_map(|range| range.pieces(PIECE_NUMBERS_MAX)) {
         found.extend(shard.engine.borrow().shard().retired_in(piece));
+        shard.platform.turn().await;
+    }
+    found
+}
+
+/// Returns the newest allocation of each of these numbers that is in rotation and locked.
+async fn locked<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Slot> {
+    let mut found = Vec::new();
+    for piece in numbers.iter().flat_map(|range| range.pieces(PIECE_NUMBERS_MAX)) {
+        {
+            let (now, engine) = (shard.now(), shard.engine.borrow());
+            let in_rotation = piece.iter().filter(|number| engine.shard().find(*number).is_some());
+            let slots = in_rotation.filter_map(|number| engine.shard().newest(number));
+            found.extend(slots.filter(|slot| !slot.is_free(now)));
+        }
         shard.platform.turn().await;
     }
     found

@@ -49,6 +49,11 @@ pub struct ServedMap {
     /// Digests of the lists of pools that were served; `None` in files from older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lists: Option<Lists>,
+    /// The wall-clock time, in milliseconds, at which `lists` were served for the last time as far
+    /// as this file shows. `None` if the node had not begun to serve, or in files from older
+    /// releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_at: Option<u64>,
     /// Present only in files from older releases, which did not write a separate file of
     /// [`Lifetimes`].
     #[serde(default, skip_serializing)]
@@ -85,7 +90,6 @@ impl ServedMap {
         leaving: Vec<Leaving>,
         mut holds: BucketHolds,
         stale: BTreeSet<u16>,
-        lists: Lists,
     ) -> Self {
         let own = |bucket: &u16| owners.get(*bucket).is_some_and(|owner| is_own(owner.shard));
         let buckets: BTreeSet<u16> = (0..BUCKETS).filter(own).collect();
@@ -101,7 +105,8 @@ impl ServedMap {
             holds,
             stale,
             abandoned: BTreeMap::new(),
-            lists: Some(lists),
+            lists: None,
+            served_at: None,
             lifetimes: None,
         }
     }

@@ -457,8 +457,7 @@ pub(crate) fn a_change_of_the_list_is_recorded_without_losing_newer_owners_and_n
             let owners: Owners = serde_json::from_value(owners).unwrap();
             let is_own = |shard| shard < 2;
             let (holds, stale) = (BucketHolds::default(), BTreeSet::new());
-            let map =
-                ServedMap::of(owners.clone(), is_own, Vec::new(), holds, stale, Lists::default());
+            let map = ServedMap::of(owners.clone(), is_own, Vec::new(), holds, stale);
             let data = &a.node.config.data;
             map.write(&OsFiles, data).unwrap();
             a.node.enter(Phase::Starting);

@@ -7,11 +7,19 @@ use ringwell_driver::canary::plant;
 
 use crate::{
     appends, arrivals, belongs, changes, clocks, conflict, disk, first_starts, held_buckets,
-    holder, journals, link, moves, moves_agreed, moves_back, newer, open, shard_counts, snapshots,
-    withheld, witness,
+    holder, journals, link, moves, moves_agreed, moves_back, newer, open, returned, shard_counts,
+    snapshots, withheld, witness,
 };
 
-const FOUND_BY: [(Bug, fn()); 51] = [
+const FOUND_BY: [(Bug, fn()); 53] = [
+    (
+        Bug::ReturnedUnseen,
+        returned::a_start_holds_pools_whose_numbers_were_handed_out_elsewhere_in_the_meantime,
+    ),
+    (
+        Bug::OtherLifetimesIgnored,
+        returned::a_hold_lasts_as_long_as_an_earlier_lifetime_that_only_another_node_knows,
+    ),
     (
         Bug::SnapshotMissesMoved,
         snapshots::a_snapshot_has_a_step_for_numbers_that_moved_while_it_was_taken,

@@ -8,7 +8,6 @@ use std::time::Duration;
 use ringwell_config::{Cluster, Config, Durability, demo_pools};
 use ringwell_core::Millis;
 use ringwell_directory::{BucketHolds, Directory, Owners};
-use ringwell_driver::lists::Lists;
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::{Begun, JournalState, Node};
 use ringwell_driver::store::{
@@ -108,7 +107,7 @@ fn owners_that_were_served_last_count_under_the_same_cluster_file() {
     let serve = |owners: &Owners| {
         let (holds, stale) = (BucketHolds::default(), BTreeSet::new());
         let own = |_| true;
-        let map = ServedMap::of(owners.clone(), own, Vec::new(), holds, stale, Lists::new());
+        let map = ServedMap::of(owners.clone(), own, Vec::new(), holds, stale);
         map.write(&OsFiles, folder.path()).unwrap();
     };
     serve(&moved);

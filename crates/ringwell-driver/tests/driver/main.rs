@@ -29,6 +29,7 @@ mod moves_back;
 mod newer;
 mod open;
 mod pair;
+mod returned;
 mod rows;
 mod scatter;
 mod shard_counts;

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{BucketHold, BucketHolds, Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::change;
-use ringwell_driver::lists::Lists;
 use ringwell_driver::message::Message;
 use ringwell_driver::moves::{self, MoveError};
 use ringwell_driver::node::{JournalState, Phase};
@@ -555,7 +554,7 @@ fn record_taken(side: &Side, bucket: u16) {
     let mut owners = side.node.owners().unwrap();
     owners.give(bucket, 0);
     let (holds, stale) = (BucketHolds::default(), BTreeSet::new());
-    let map = ServedMap::of(owners, |of| of < 2, Vec::new(), holds, stale, Lists::new());
+    let map = ServedMap::of(owners, |of| of < 2, Vec::new(), holds, stale);
     map.write(&OsFiles, &side.node.config.data).unwrap();
 }
 

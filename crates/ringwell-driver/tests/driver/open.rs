@@ -444,6 +444,7 @@ pub(crate) fn map(
         stale: BTreeSet::new(),
         abandoned: BTreeMap::new(),
         lists: None,
+        served_at: None,
         lifetimes: None,
     }
 }

@@ -12,6 +12,7 @@ fn served(version: u64, buckets: impl IntoIterator<Item = u16>) -> ServedMap {
         stale: BTreeSet::new(),
         abandoned: BTreeMap::new(),
         lists: None,
+        served_at: None,
         lifetimes: None,
     }
 }
