@@ -55,9 +55,9 @@ use crate::lifetimes::{self, Lifetimes};
 use crate::lists;
 use crate::node;
 use crate::store::{
-    Dated, Dating, FileError, Files, Gaps, Identity, Inline, LastOwner, Memory, OverflowPeriods,
-    ServedMap, Settings, WrittenJournal, flush_found_names, note_unflushed, read_lifetimes,
-    write_lifetimes,
+    Dated, Dating, FileError, Files, Gaps, Identity, Inline, KeptNotes, LastOwner, Memory,
+    OverflowPeriods, ServedMap, Settings, WrittenJournal, flush_found_names, note_unflushed,
+    read_lifetimes, write_lifetimes,
 };
 use crate::withheld;
 
@@ -80,9 +80,8 @@ pub struct Start<'a, F> {
     pub on_disk: &'a [u16],
     /// Whether the journals are in a log and the files are only copies of it.
     pub has_log: bool,
-    /// The periods for which answered allocations may be missing, as recorded in the notes of the
-    /// logs.
-    pub noted_gaps: &'a Gaps,
+    /// The periods in the notes of the logs.
+    pub noted: &'a KeptNotes,
     /// The shard time of the process that served these shards before, from its last heartbeat.
     pub last_owner: Option<&'a LastOwner>,
     /// Only in a cluster: this node's shards, and the version of the cluster file.
@@ -138,15 +137,17 @@ impl<F: Files> Begun<F> {
         let now = self.clocks.shard(start.reading.since_boot);
         let now = Dated::new(now, Some(self.clocks));
         // Another machine may have detected that allocations are missing.
-        let mut gaps = start.noted_gaps.clone();
+        let mut gaps = start.noted.gaps.clone();
         gaps.merge(&Gaps::read(files, data)?);
         gaps.merge(missing);
-        let mut periods = OverflowPeriods::read(files, data, now)?;
+        let known = OverflowPeriods::read(files, data, now)?;
+        let mut periods = known.clone();
+        periods.merge(&start.noted.overflow);
         let dating = Dating { now: self.clocks, noted: &self.facts.noted };
         if gaps.settle(dating) || *missing != Gaps::default() {
             gaps.write(files, data)?;
         }
-        if periods.settle(dating) {
+        if periods.settle(dating) || periods != known {
             periods.write(files, data)?;
         }
         (self.facts.gaps, self.facts.overflow_periods) = (gaps, periods);

@@ -17,7 +17,7 @@ use ringwell_driver::node::{Drills, Node};
 use ringwell_driver::open::{self, Begun, Believed, Opened, Start, shards_on_disk};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::Kind;
-use ringwell_driver::store::{Gaps, Inline, Settings, Store};
+use ringwell_driver::store::{Inline, KeptNotes, Settings, Store};
 use ringwell_driver::{Moment, Platform, lifecycle, rows, writer};
 use ringwell_engine::{Doubts, Reading, Refusal};
 use ringwell_os::clock::reading;
@@ -285,7 +285,7 @@ fn begin(
         reading,
         on_disk: &on_disk,
         has_log: false,
-        noted_gaps: &Gaps::default(),
+        noted: &KeptNotes::default(),
         last_owner: None,
         member: None,
         withholds: false,

@@ -28,7 +28,7 @@ impl Stream {
         Ok(found.map(|(config, last)| (read(&config), last + 1)))
     }
 
-    /// Adds shards and gaps to the notes, and replaces the position at which a process noticed a
+    /// Adds shards, gaps and overflow periods to the notes, and replaces the position at which a process noticed a
     /// loss.
     async fn note(
         &self,
@@ -41,6 +41,7 @@ impl Stream {
         let mut notes = before.clone();
         notes.shards.extend(shards);
         notes.gaps.merge(&kept.gaps);
+        notes.overflow.merge(&kept.overflow);
         notes.failed_at = failed_at.unwrap_or(notes.failed_at);
         if notes == before {
             return Ok(());

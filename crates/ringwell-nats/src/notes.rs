@@ -1,7 +1,7 @@
 //! A log's notes, which are stored in its stream's metadata. They outlive the stream's messages,
 //! and the servers store them together with the stream. Source: docs/spec/log.md, "Lost streams".
 
-use ringwell_driver::store::{Gaps, LogEnd, LogNotes};
+use ringwell_driver::store::{Gaps, LogEnd, LogNotes, OverflowPeriods};
 use serde_json::{Value, json};
 
 /// The shards of the process that created the log and the shards added later, separated by commas.
@@ -10,6 +10,8 @@ const SHARDS: &str = "ringwell.shards";
 const REPLACEMENT: &str = "ringwell.replacement";
 /// The periods from which answered allocations may be missing, in the format of [`Gaps::to_text`].
 const GAPS: &str = "ringwell.gaps";
+/// The overflow periods, in the format of [`OverflowPeriods::to_text`].
+const OVERFLOW: &str = "ringwell.overflow";
 /// The epoch and the group at which a process noticed a loss, separated by a colon.
 const FAILED_AT: &str = "ringwell.failed-at";
 
@@ -20,6 +22,7 @@ pub(crate) fn read(config: &Value) -> LogNotes {
         shards: text(SHARDS).split(',').filter_map(|shard| shard.parse().ok()).collect(),
         is_replacement: !text(REPLACEMENT).is_empty(),
         gaps: Gaps::parse(text(GAPS)),
+        overflow: OverflowPeriods::parse(text(OVERFLOW)),
         failed_at: failed_at(text(FAILED_AT)),
     }
 }
@@ -58,6 +61,7 @@ pub(crate) fn write(config: &mut Value, notes: &LogNotes) {
         (SHARDS, shards.join(",")),
         (REPLACEMENT, replacement.to_owned()),
         (GAPS, notes.gaps.to_text()),
+        (OVERFLOW, notes.overflow.to_text()),
         (FAILED_AT, failed_at),
     ];
     for (name, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
@@ -67,7 +71,7 @@ pub(crate) fn write(config: &mut Value, notes: &LogNotes) {
 
 #[cfg(test)]
 mod tests {
-    use ringwell_core::Millis;
+    use ringwell_core::{Millis, PromoNumber};
 
     use super::*;
 
@@ -76,7 +80,10 @@ mod tests {
         let mut gaps = Gaps::default();
         gaps.add(Millis(5), Millis(7));
         let failed_at = LogEnd { epoch: 3, group: 70 };
-        let notes = LogNotes { shards: [0, 3].into(), is_replacement: true, gaps, failed_at };
+        let mut overflow = OverflowPeriods::default();
+        overflow.change(&[PromoNumber::parse("2005550001").unwrap()], &[], Millis(9));
+        let shards = [0, 3].into();
+        let notes = LogNotes { shards, is_replacement: true, gaps, overflow, failed_at };
         for notes in [notes, LogNotes::default()] {
             let mut config = json!({ "metadata": { "ringwell.placement": "one process" } });
             write(&mut config, &notes);

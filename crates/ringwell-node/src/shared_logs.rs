@@ -13,7 +13,9 @@ use ringwell_driver::Platform;
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::{JournalState, Node, Phase};
 use ringwell_driver::open::placement_name;
-use ringwell_driver::store::{Fenced, KeptNotes, LastHeartbeat, LastOwner, LogEnd, Logs, Sign};
+use ringwell_driver::store::{
+    Fenced, KeptNotes, LastHeartbeat, LastOwner, LogEnd, Logs, OverflowPeriods, Sign,
+};
 use ringwell_os::clock::{Clock, reading};
 
 use crate::directories::Check;
@@ -145,7 +147,7 @@ pub(crate) fn end(logs: Option<&dyn Logs>, node: &Node) {
 }
 
 /// Announces to other processes that this process serves. While the process serves, it also records
-/// gaps and failures of its journals in the notes of the logs.
+/// gaps and failures of its journals, and overflow periods, in the notes of the logs.
 pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, epochs: Vec<u64>) {
     let Some(logs) = logs else { return };
     let first = first_shard(node.membership.as_ref());
@@ -165,7 +167,8 @@ pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, ep
         let ends = of.shards().zip(noted.iter().zip(of.stored()));
         let failed_at = ends.filter(|_| has_failed);
         let failed_at = failed_at.map(|(shard, (&epoch, group))| (shard, LogEnd { epoch, group }));
-        KeptNotes { gaps: of.gaps(), failed_at: failed_at.collect() }
+        let overflow = of.overflow_periods(OverflowPeriods::newest);
+        KeptNotes { gaps: of.gaps(), overflow, failed_at: failed_at.collect() }
     };
     logs.keep_notes(node.shards().collect(), Box::new(kept));
     logs.serving(first, Box::new(sign));

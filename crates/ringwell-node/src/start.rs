@@ -13,8 +13,8 @@ use ringwell_driver::membership::Membership;
 use ringwell_driver::node::Begun;
 use ringwell_driver::open::{self, CopySource, Opened, OverflowTaken, Start, shards_on_disk};
 use ringwell_driver::store::{
-    Gaps, HistoryLimits, LastOwner, LogEnd, LogNotes, LogStore, Logs, Numbered, Prefix, SharedLog,
-    SnapshotIndex, SnapshotStore, lost_logs, reached_ends,
+    HistoryLimits, KeptNotes, LastOwner, LogEnd, LogNotes, LogStore, Logs, Numbered, Prefix,
+    SharedLog, SnapshotIndex, SnapshotStore, lost_logs, reached_ends,
 };
 use ringwell_engine::Engine;
 use ringwell_journal::Author;
@@ -82,7 +82,7 @@ pub(crate) fn start(
     let on_disk = shards_on_disk(&OsFiles, &settings.data)?;
     let shards = shards(directory, settings, membership, &on_disk)?;
     let mut reads = read_all(directory, &shards, settings, believed, logs.is_some())?;
-    let (mut owned, mut noted_gaps) = (BTreeMap::new(), Gaps::default());
+    let (mut owned, mut noted) = (BTreeMap::new(), KeptNotes::default());
     if let Some(logs) = logs {
         let placement = crate::shared_logs::placement(directory, membership);
         refuse_more_shards(logs, membership, shards.len())?;
@@ -90,7 +90,8 @@ pub(crate) fn start(
         let reached = reached_ends(&shards, last_owner, lockout_max);
         let opened = open_logs(logs, &shards, &placement, &reached)?;
         for log in opened.values() {
-            noted_gaps.merge(&log.notes.gaps);
+            noted.gaps.merge(&log.notes.gaps);
+            noted.overflow.merge(&log.notes.overflow);
         }
         (reads, owned) = take_over(reads, logs, &opened, (directory, settings, believed))?;
     }
@@ -101,7 +102,7 @@ pub(crate) fn start(
         reading: reading(),
         on_disk: &on_disk,
         has_log: logs.is_some(),
-        noted_gaps: &noted_gaps,
+        noted: &noted,
         last_owner,
         member: membership.map(|it| (&*it.own().shards, it.cluster().version())),
         withholds,

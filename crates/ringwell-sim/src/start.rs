@@ -13,7 +13,7 @@ use ringwell_directory::{Directory, bucket};
 use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::node::{Node as Process, Phase};
 use ringwell_driver::open::{self, Believed, Opened, Read, StartError};
-use ringwell_driver::store::{FileError, Gaps, OpenError, Settings};
+use ringwell_driver::store::{FileError, KeptNotes, OpenError, Settings};
 use ringwell_driver::{lifecycle, witness};
 use ringwell_engine::Reading;
 use ringwell_journal::RecoverError;
@@ -170,7 +170,7 @@ impl World {
             reading,
             on_disk: &on_disk,
             has_log: false,
-            noted_gaps: &Gaps::default(),
+            noted: &KeptNotes::default(),
             last_owner: None,
             member: Some((&own, membership.cluster().version())),
             withholds: false,

@@ -51,12 +51,14 @@ fn keeps(config: &Config) -> bool {
 }
 
 /// Marks the data directory as restored if the recorded name `noted` is the name of another data
-/// directory.
+/// directory. If the journals are on NATS servers, another machine continues from them, so no
+/// allocations are missing.
 ///
 /// # Errors
 /// [`FileError`]
 pub(super) fn compare(config: &Config, noted: Option<&str>) -> Result<(), FileError> {
-    let Some(noted) = noted.filter(|_| keeps(config)) else { return Ok(()) };
+    let is_in_files = keeps(config) && config.journal.replicated.is_none();
+    let Some(noted) = noted.filter(|_| is_in_files) else { return Ok(()) };
     let data: &Path = &config.data;
     let found = Identity::read(&OsFiles, data)?.map(|identity| identity.id);
     if found.as_deref() == Some(noted) {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ringwell_core::{Millis, NumberRange, PoolId, Slot};
 use tokio::sync::oneshot;
 
-use super::{Locked, Wanted};
+use super::locked::{Locked, Wanted};
 use crate::canary::{Bug, planted};
 use crate::lists::digest;
 use crate::node::Node;

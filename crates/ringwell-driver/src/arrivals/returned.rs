@@ -6,7 +6,7 @@
 
 use ringwell_core::{Millis, NumberRange, PoolId};
 
-use super::ask_others;
+use super::query::ask_others;
 use crate::canary::{Bug, planted};
 use crate::node::Node;
 use crate::platform::Platform;

@@ -55,6 +55,15 @@ impl Dated {
         shifted(own.at, wall_less_shard(Some(own.clocks), Some(dating.now), noted))
     }
 
+    /// Whether both times are records of the same event. The wall clock's setting may have been
+    /// corrected in one of them.
+    pub(super) fn is_same_record(&self, other: &Self) -> bool {
+        match (self.noted, other.noted) {
+            (Some(own), Some(other)) => (own.at, own.clocks.boot) == (other.at, other.clocks.boot),
+            _ => self.recorded == other.recorded,
+        }
+    }
+
     /// Records the wall clock's last setting, because the clocks in `dating` are dropped with old
     /// history. Returns whether this changed anything.
     pub(super) fn settle(&mut self, dating: Dating<'_>) -> bool {

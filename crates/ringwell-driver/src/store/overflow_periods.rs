@@ -21,6 +21,9 @@ const ANY: u64 = 0;
 /// The maximum number of periods. If there are more, the oldest ones are dropped.
 const PERIODS_MAX: usize = 10_000;
 
+/// The maximum number of periods in the notes of a log. The newest ones are kept.
+const NOTED_MAX: usize = 200;
+
 /// A period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -91,6 +94,55 @@ impl OverflowPeriods {
         self.0.extend(begun.iter().map(open));
         let surplus = self.0.len().saturating_sub(PERIODS_MAX);
         self.0.drain(..surplus);
+    }
+
+    /// Returns the newest periods, for the notes of a log.
+    #[must_use]
+    pub fn newest(&self) -> Self {
+        Self(self.0[self.0.len().saturating_sub(NOTED_MAX)..].to_vec())
+    }
+
+    /// Adds the periods from another list for the same journals.
+    pub fn merge(&mut self, other: &Self) {
+        for period in &other.0 {
+            let is_it = |own: &&mut Period| {
+                own.number == period.number && own.from.is_same_record(&period.from)
+            };
+            match self.0.iter_mut().find(is_it) {
+                Some(own) => own.to = own.to.or(period.to),
+                None => self.0.push(period.clone()),
+            }
+        }
+        self.0.sort_by_key(|period| period.from.recorded);
+        let surplus = self.0.len().saturating_sub(PERIODS_MAX);
+        self.0.drain(..surplus);
+    }
+
+    /// Returns the [`Self::newest`] periods as text for the metadata of a log. The format is that
+    /// of the file; the text is empty if there are none.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        serde_json::to_string(&self.newest()).unwrap_or_default()
+    }
+
+    /// Parses text from [`Self::to_text`]. If this fails, an error is logged, and the periods are
+    /// unknown.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        if text.is_empty() {
+            return Self::default();
+        }
+        serde_json::from_str(text).unwrap_or_else(|error| {
+            tracing::error!(
+                %error,
+                "the overflow periods in the notes of a journal's log could not be read: calls to \
+                 former overflow numbers may be attributed to earlier visitors"
+            );
+            Self::default()
+        })
     }
 
     /// Records the last settings of the wall clock, because the clocks in `dating` are dropped with
@@ -181,6 +233,33 @@ mod tests {
         periods.change(&[], &[number], Dated::new(Millis(600), Some(later)));
         let end = periods.end(number, Millis(700), Dating { now: later, noted: &[] });
         assert_eq!(end, Some(Millis(3_600_500)), "it seems to end before it begins");
+    }
+
+    #[test]
+    fn another_machine_continues_with_the_periods_in_the_notes() {
+        let [number, other] = [MEMBER, "2005550002"].map(|text| PromoNumber::parse(text).unwrap());
+        let at = |at| Dated::new(Millis(at), Some(CLOCKS));
+        let mut periods = OverflowPeriods::default();
+        assert_eq!(periods.to_text(), "");
+        periods.change(&[number, other], &[], at(300));
+        // This copy of the file is from before the end of the first period.
+        let mut older = periods.clone();
+        periods.change(&[], &[number], at(400));
+        // The period's beginning was settled meanwhile.
+        let mut noted = OverflowPeriods::parse(&periods.to_text());
+        let ahead = Clocks { wall_offset: 70, ..CLOCKS };
+        assert!(noted.settle(Dating { now: ahead, noted: &[] }));
+        older.merge(&noted);
+        assert_eq!(older, periods);
+        let mut empty = OverflowPeriods::default();
+        empty.merge(&periods);
+        assert_eq!(empty, periods);
+        assert_eq!(OverflowPeriods::parse("garbage"), OverflowPeriods::default());
+        for n in 0..NOTED_MAX as u64 {
+            periods.change(&[number], &[number], Millis(1_000 + n));
+        }
+        let noted = OverflowPeriods::parse(&periods.to_text());
+        assert_eq!((noted.0.len(), noted.0.last()), (NOTED_MAX, periods.0.last()));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use ringwell_core::Millis;
 use ringwell_directory::Directory;
 use ringwell_driver::open::{self, Believed, Start};
 use ringwell_driver::store::{
-    Access, Draft, FileError, Files, Gaps, InlineJournal, ReadError, Reader, Settings, ShardStore,
-    Store, Unkept, may_lack_groups, read_whole, unreadable_files,
+    Access, Draft, FileError, Files, InlineJournal, KeptNotes, ReadError, Reader, Settings,
+    ShardStore, Store, Unkept, may_lack_groups, read_whole, unreadable_files,
 };
 use ringwell_engine::Reading;
 use ringwell_journal::{Clocks, Group, Record, Tip, Writer};
@@ -474,7 +474,7 @@ pub fn a_startup_makes_the_files_that_it_finds_durable() {
         reading: Reading { boot: 1, since_boot, wall: Millis(1_700_000_000_000) },
         on_disk: &[0],
         has_log: false,
-        noted_gaps: &Gaps::default(),
+        noted: &KeptNotes::default(),
         last_owner: None,
         member: None,
         withholds: false,

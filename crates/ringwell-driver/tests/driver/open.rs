@@ -12,8 +12,8 @@ use ringwell_driver::open::{
     self, Begun, Believed, Copied, OldMap, OverflowTaken, Start, StartError,
 };
 use ringwell_driver::store::{
-    Gaps, Inline, LastOwner, ServedMap, Settings, Unkept, end_unflushed, settle_unflushed,
-    unmark_restored,
+    Gaps, Inline, KeptNotes, LastOwner, ServedMap, Settings, Unkept, end_unflushed,
+    settle_unflushed, unmark_restored,
 };
 use ringwell_engine::{Ask, Engine, Outcome, Reading, Recorded, Refusal, RowKey, lockout};
 use ringwell_os::OsFiles;
@@ -73,7 +73,7 @@ impl Data {
             reading,
             on_disk: &on_disk,
             has_log: last_owner.is_some(),
-            noted_gaps: &Gaps::default(),
+            noted: &KeptNotes::default(),
             last_owner,
             member,
             withholds: member.is_some(),

@@ -19,8 +19,8 @@ use ringwell_driver::open::{self, Believed, CopySource, Followed, Opened};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{
-    Beat, Gaps, HistoryLimits, Inline, InlineJournal, JournalReader, LastOwner, LogEnd, LogNotes,
-    LogReader, LogStore, Numbered, Settings, Sign, Store, lost_logs, reached_ends,
+    Beat, HistoryLimits, Inline, InlineJournal, JournalReader, KeptNotes, LastOwner, LogEnd,
+    LogNotes, LogReader, LogStore, Numbered, Settings, Sign, Store, lost_logs, reached_ends,
     snapshot_indexes,
 };
 use ringwell_driver::{Platform, Shard, lifecycle, writer};
@@ -210,7 +210,7 @@ impl Start {
             reading,
             on_disk: &on_disk,
             has_log: true,
-            noted_gaps: &Gaps::default(),
+            noted: &KeptNotes::default(),
             last_owner: self.last_owner.as_ref(),
             member: None,
             withholds: false,

@@ -1,5 +1,6 @@
 //! The notes that are kept with a shard's log, and that outlive its messages. They show whether
-//! another shard's log is gone, and list the periods in which answered allocations may be missing.
+//! another shard's log is gone. They list the periods in which answered allocations may be missing,
+//! and those in which numbers were overflow numbers.
 //!
 //! The logs of all of a process's shards are created before any of them gets a message. So if one
 //! log has messages, the logs of the other shards must have existed. Source: docs/spec/log.md,
@@ -10,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::end::LogEnd;
 use crate::canary::{Bug, planted};
 use crate::store::gaps::Gaps;
+use crate::store::overflow_periods::OverflowPeriods;
 
 /// The notes of one log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub struct LogNotes {
     pub is_replacement: bool,
     /// The periods in which answered allocations may be missing.
     pub gaps: Gaps,
+    /// The newest periods in which numbers were overflow numbers.
+    pub overflow: OverflowPeriods,
     /// The log's last known end when a process detected lost messages; zeros if no process has
     /// detected any.
     pub failed_at: LogEnd,
@@ -30,6 +34,8 @@ pub struct LogNotes {
 pub struct KeptNotes {
     /// See [`LogNotes::gaps`].
     pub gaps: Gaps,
+    /// See [`LogNotes::overflow`].
+    pub overflow: OverflowPeriods,
     /// Set once a journal has failed: the end of each shard's log. See [`LogNotes::failed_at`].
     pub failed_at: BTreeMap<u16, LogEnd>,
 }
