@@ -23,9 +23,16 @@ pub(crate) struct Args {
     /// URL at which browsers reach the server
     #[arg(long, value_name = "URL", value_parser = parse_server)]
     server: String,
-    /// Ask for the visitor's consent first: for a site with consent = "required"
-    #[arg(long)]
-    consent: bool,
+    /// The site's consent setting, if it is not `off`. `required` asks for the visitor's consent
+    /// first; `cookieless` stores nothing in the browser before the visitor agrees
+    #[arg(
+        long,
+        value_name = "SETTING",
+        value_parser = ["required", "cookieless"],
+        num_args = 0..=1,
+        default_missing_value = "required"
+    )]
+    consent: Option<String>,
     /// Swap numbers in structured data (JSON-LD), too
     #[arg(long)]
     jsonld: bool,
@@ -62,7 +69,7 @@ fn parse_server(url: &str) -> Result<String, &'static str> {
 /// If the output cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { site, server: origin, consent, jsonld, only_tag } = args;
-    let consent = if *consent { " data-consent=\"required\"" } else { "" };
+    let consent = consent.as_ref().map(|it| format!(" data-consent=\"{it}\"")).unwrap_or_default();
     let more = format!("{consent}{}", if *jsonld { " data-jsonld" } else { "" });
     let mut text =
         format!("<script async src=\"{origin}/rw.js\" data-site=\"{site}\"{more}></script>\n");

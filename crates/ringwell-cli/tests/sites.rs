@@ -316,6 +316,13 @@ fn the_snippet_has_the_server_s_script_and_its_integrity_value() {
     let text = String::from_utf8(ringwell(&args).output().unwrap().stdout).unwrap();
     let tag = "<script async src=\"https://calls.example/rw.js\" data-site=\"pk_shop\"></script>";
     assert_eq!(text.lines().next(), Some(tag));
+    for (consent, shown) in
+        [(&["--consent"][..], "required"), (&["--consent", "cookieless"], "cookieless")]
+    {
+        let printed = ringwell(&[&args[..], consent].concat()).output().unwrap().stdout;
+        let wanted = tag.replace("></", &format!(" data-consent=\"{shown}\"></"));
+        assert_eq!(String::from_utf8(printed).unwrap().lines().next(), Some(&*wanted));
+    }
     let pinned = text.lines().find(|line| line.contains("integrity")).unwrap();
     let path = pinned.split("https://calls.example").nth(1).unwrap().split('"').next().unwrap();
     let mut client = managed.server.client();

@@ -116,6 +116,24 @@ for (const [what, decide] of [
   });
 }
 
+test('with data-consent="cookieless", a visitor gets a number, and nothing is stored before the visitor agrees', async () => {
+  const bodies = [];
+  const route = (route) => { bodies.push(JSON.parse(route.request().postData())); return route.continue(); };
+  const head = `<script async src="${api}/rw.js" data-site="pk_cookieless" data-consent="cookieless"></script>`;
+  const { page, context, errors } = await visit('<p>800-555-0100</p>', { head, route, query: '?gclid=click-1' });
+  assert.match(await shown(page, 'p'), /^212555/);
+  await page.mouse.move(30, 30);
+  await page.mouse.move(40, 40);
+  while (bodies.length < 2) await page.waitForTimeout(50);
+  await page.waitForTimeout(500);
+  assert.deepEqual(bodies.filter(({ params, landing }) => params || landing), []);
+  await isForgotten(page, context);
+  await page.evaluate(() => window.ringwell.consent(true));
+  await page.waitForFunction(() => localStorage.rw_pk_cookieless);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
 test('an answer that arrives after a refusal is ignored', async () => {
   let answer;
   const route = async (route) => {

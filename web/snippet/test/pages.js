@@ -58,7 +58,7 @@ ring_pool_key = "key-of-short-leases"
 lifetime = "3s"
 numbers = ["2125553000"]
 overflow_number = "2125559998"
-${site('pk_shop', 'off')}${site('pk_consent', 'required')}${site('pk_short', 'off', 2)}`);
+${site('pk_shop', 'off')}${site('pk_consent', 'required')}${site('pk_cookieless', 'cookieless')}${site('pk_short', 'off', 2)}`);
   server = spawn(process.env.RINGWELL_BIN, ['serve', '--config', config], { stdio: ['ignore', 'ignore', 'pipe'] });
   const said = [];
   for await (const line of createInterface({ input: server.stderr })) {

@@ -19,7 +19,7 @@ use crate::context::Context;
 const CONSENTS: [(&str, &str); 3] = [
     ("off", "not needed"),
     ("required", "required first"),
-    ("cookieless", "not requested: no cookie is set"),
+    ("cookieless", "not requested: the server sets no cookie"),
 ];
 
 /// The change that a form about sites requests.

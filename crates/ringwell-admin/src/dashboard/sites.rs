@@ -80,13 +80,12 @@ pub(super) async fn one(asked: &Asked<'_>, key: &str) -> Result<View, NoPage> {
         ]);
     }
     let text = site.to_text();
-    let is_required = text.consent == "required";
     let body = html! {
         h1 { "Web site " bdi { (site.key) } }
         (short_lived(asked, &site))
         h2 { "Tag" }
         p.lead { "Insert this tag before </head> on each page." }
-        pre tabindex="0" { code { (tag(&address(asked), &site, is_required)) } }
+        pre tabindex="0" { code { (tag(&address(asked), &site.key, &text.consent)) } }
         ul { @for swap in &site.swaps {
             li { (swap.number) " becomes a number of "
                 a href={ (asked.up) "pools/" (swap.pool.0) } { "ring pool " (swap.pool.0) } "." }
@@ -176,7 +175,24 @@ fn row(asked: &Asked<'_>, key: &str, stats: Option<&SiteStats>) -> Vec<Cell> {
     cells
 }
 
-fn tag(address: &str, site: &Site, is_required: bool) -> String {
-    let more = if is_required { " data-consent=\"required\"" } else { "" };
-    format!("<script async src=\"{address}/rw.js\" data-site=\"{}\"{more}></script>", site.key)
+/// Returns the script tag for a site with this key and this consent setting.
+fn tag(address: &str, key: &str, consent: &str) -> String {
+    let more = match consent {
+        "off" => String::new(),
+        _ => format!(" data-consent=\"{consent}\""),
+    };
+    format!("<script async src=\"{address}/rw.js\" data-site=\"{key}\"{more}></script>")
+}
+
+#[cfg(test)]
+#[test]
+fn the_tag_follows_the_consent_setting() {
+    for (consent, more) in [
+        ("off", ""),
+        ("required", " data-consent=\"required\""),
+        ("cookieless", " data-consent=\"cookieless\""),
+    ] {
+        let wanted = format!("<script async src=\"/rw.js\" data-site=\"pk_shop\"{more}></script>");
+        assert_eq!(tag("", "pk_shop", consent), wanted);
+    }
 }
