@@ -31,9 +31,10 @@ use crate::store::ServedMap;
 
 use query::{Elsewhere, RANGES_MAX, ask_others};
 
-pub use locked::{Locked, Wanted, locked};
+pub use locked::locked;
 pub(crate) use overflow::{taken_elsewhere, withhold_overflow};
 pub(crate) use query::earlier_elsewhere;
+pub use query::{Locked, Wanted};
 
 pub use crate::lists::LIST_SPREAD;
 
@@ -88,19 +89,26 @@ async fn known_here(
     known
 }
 
+/// The state of this node's own records of arriving numbers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Records {
+    /// Only the records of numbers that were here before may be outdated.
+    Current,
+    /// All records may be outdated, even those of numbers in this node's pools.
+    Doubted,
+    /// Like `Doubted`, and the numbers are already in rotation.
+    InRotation,
+}
+
 /// The rule for arriving numbers: which nodes to ask, and how to treat doubtful cases.
 struct Rule {
     /// One shard of each node that is asked about the numbers.
     nodes: Vec<u16>,
     /// Whether an unreachable node counts as having handed the numbers out.
     counts_silent: bool,
-    /// Whether this node's information about the numbers may be outdated, even for numbers in its
-    /// own pools.
-    are_doubted: bool,
     /// Whether the numbers may come from buckets of this node whose lockouts are unknown.
     may_be_own: bool,
-    /// Whether the numbers are already in rotation here.
-    in_rotation: bool,
+    records: Records,
 }
 
 /// Holds these pools for as long as one of their listed numbers may be locked on another node. If
@@ -112,12 +120,13 @@ async fn hold_pools<P: Platform>(
     node: &Node,
     peers: &Peers,
     pools: &[(PoolId, Vec<NumberRange>)],
-    Rule { mut nodes, counts_silent, are_doubted, may_be_own, in_rotation }: Rule,
+    Rule { mut nodes, counts_silent, may_be_own, records }: Rule,
 ) -> Option<Millis> {
     let first = node.shards().next()?;
     if pools.is_empty() || planted(Bug::ArrivalsNotHeld) {
         return None;
     }
+    let in_rotation = records == Records::InRotation;
     let known = known_here(node, peers, pools, in_rotation).await;
     // If the shard has ended, the change that follows detects it.
     let now = now(peers, first).await?;
@@ -169,7 +178,7 @@ async fn hold_pools<P: Platform>(
         let is_known = || {
             numbers.iter().any(|range| known.range(range.first()..=range.last()).next().is_some())
         };
-        let is_doubted = are_doubted || is_known();
+        let is_doubted = records != Records::Current || is_known();
         if until > now || is_doubted {
             held_until = held_until.max(Some(until));
             holds.add(bucket(*pool), BucketHold { since: Millis::ZERO, until });
@@ -227,13 +236,7 @@ pub(crate) async fn hold_taken<P: Platform>(
 ) {
     let pools = changed_since_prepared(node, buckets);
     let nodes = node.others();
-    let rule = Rule {
-        nodes,
-        counts_silent: true,
-        are_doubted: true,
-        may_be_own: true,
-        in_rotation: false,
-    };
+    let rule = Rule { nodes, counts_silent: true, may_be_own: true, records: Records::Doubted };
     hold_pools(platform, node, peers, &pools, rule).await;
 }
 
@@ -284,9 +287,8 @@ async fn hold_changed<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     let rule = Rule {
         nodes: node.others(),
         counts_silent: has_served,
-        are_doubted: has_served,
         may_be_own: true,
-        in_rotation: false,
+        records: if has_served { Records::Doubted } else { Records::Current },
     };
     let held = hold_pools(platform, node, peers, &pools, rule).await;
     let pools = pools_in(&directory, unchanged.into_iter());
@@ -294,9 +296,8 @@ async fn hold_changed<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     let rule = Rule {
         nodes: node.others(),
         counts_silent: false,
-        are_doubted: true,
         may_be_own: false,
-        in_rotation: true,
+        records: Records::InRotation,
     };
     if held.max(hold_pools(platform, node, peers, &pools, rule).await).is_some() {
         hold_on_all_shards(node, peers).await;
@@ -354,16 +355,10 @@ pub(crate) async fn confirm<P: Platform>(
         let free = free(&numbers).await;
         pools.extend(free.chunks(RANGES_MAX).map(|ranges| (pool, ranges.to_vec())));
     }
-    let (are_doubted, may_be_own) = (false, false);
-    let rule = Rule { nodes, counts_silent: false, are_doubted, may_be_own, in_rotation: false };
+    let (may_be_own, records) = (false, Records::Current);
+    let rule = Rule { nodes, counts_silent: false, may_be_own, records };
     let held = hold_pools(platform, node, peers, &pools, rule).await;
-    let rule = Rule {
-        nodes: node.others(),
-        counts_silent: true,
-        are_doubted,
-        may_be_own,
-        in_rotation: false,
-    };
+    let rule = Rule { nodes: node.others(), counts_silent: true, may_be_own, records };
     let unknown = hold_pools(platform, node, peers, &unknown, rule).await;
     if held.max(unknown).is_some() {
         // A missing result is ignored: a shard that has ended hands out no numbers.
@@ -398,13 +393,7 @@ pub(crate) async fn hold_stale<P: Platform>(
     }
     let pools = pools_in(&node.directory(), buckets.iter().copied());
     let nodes = node.others();
-    let rule = Rule {
-        nodes,
-        counts_silent: true,
-        are_doubted: true,
-        may_be_own: false,
-        in_rotation: false,
-    };
+    let rule = Rule { nodes, counts_silent: true, may_be_own: false, records: Records::Doubted };
     if hold_pools(platform, node, peers, &pools, rule).await.is_none() && first.is_none() {
         return;
     }
@@ -433,13 +422,7 @@ pub(crate) async fn hold<P: Platform>(
     let mut pools = found.pools.clone();
     pools.extend(pools_in(next, leaving));
     let nodes = node.others();
-    let rule = Rule {
-        nodes,
-        counts_silent: true,
-        are_doubted: false,
-        may_be_own: true,
-        in_rotation: false,
-    };
+    let rule = Rule { nodes, counts_silent: true, may_be_own: true, records: Records::Current };
     let held_until = hold_pools(platform, node, peers, &pools, rule).await;
     if let Some(left) = held_until.map(|until| until.since(now)).filter(|left| left.0 > 0) {
         node.held_changes.fetch_add(1, Ordering::Relaxed);

@@ -276,8 +276,6 @@ pub fn begin<F: Files>(
         journals: ends,
         noted,
         lists: lists::lists(directory),
-        served_lists: served.as_ref().and_then(|served| served.lists.clone()),
-        served_at: served.as_ref().and_then(|served| served.served_at),
         served_owners,
         lifetimes,
         stale,
@@ -287,7 +285,7 @@ pub fn begin<F: Files>(
         withholds_others: start.withholds && start.member.is_some(),
         unknown_until: if is_new { arrivals::unknown_until(lifetimes, now) } else { Millis::ZERO },
         forgotten_until: if has_files { Millis::ZERO } else { now },
-        ..node::Begun::default()
+        ..served_lists(served.as_ref())
     };
     let ahead = shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
     let mut begun = Begun { shards, clocks, facts, copied, held: Vec::new() };
@@ -300,6 +298,15 @@ pub fn begin<F: Files>(
     begun.facts.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
     hold_shards(&mut begun, directory, &doubtful, now);
     Ok(begun)
+}
+
+/// Returns facts that contain only the lists that were served before, and their time.
+fn served_lists(served: Option<&ServedMap>) -> node::Begun {
+    node::Begun {
+        served_lists: served.and_then(|served| served.lists.clone()),
+        served_at: served.and_then(|served| served.served_at),
+        ..node::Begun::default()
+    }
 }
 
 /// Returns the number of the next group of each shard's journal, as it was before this process took

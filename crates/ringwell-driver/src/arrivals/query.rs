@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ringwell_core::{Millis, NumberRange, PoolId, Slot};
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use super::locked::{Locked, Wanted};
 use crate::canary::{Bug, planted};
 use crate::lists::digest;
 use crate::node::Node;
@@ -19,6 +19,54 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The maximum count of number ranges in one request; such a request is about 100 KB long.
 pub(super) const RANGES_MAX: usize = 2_000;
+
+/// A query about lockouts.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// For each pool, its ranges, each given as its first number and its length.
+    pub pools: Vec<Vec<(u64, u32)>>,
+}
+
+/// The answer to [`Wanted`].
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Locked {
+    /// One entry per pool, in the order of the query. An entry is the longest time, in
+    /// milliseconds, for which one of the pool's numbers may still be locked. It is `None` if one
+    /// of these numbers is in one of the answering node's pools.
+    pub pools: Vec<Option<u64>>,
+    /// The time, in milliseconds, for which lockouts from earlier lists of pools may still run.
+    /// Older releases omit this field.
+    #[serde(default)]
+    pub earlier: u64,
+    /// The answering node's list of pools. Absent if the query names pools, or in answers of older
+    /// releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list: Option<ServedList>,
+    /// For each pool, the time of the allocation with the longest remaining lockout, by the clock
+    /// of the shard that made it; 0 if there is none. Older releases omit this field.
+    #[serde(default)]
+    pub allocated_at: Vec<u64>,
+    /// For each pool, the time in milliseconds since the newest allocation of one of its numbers
+    /// that the answering node has recorded, although it has the number in none of its pools. `None`
+    /// if there is none. Older releases omit this field.
+    #[serde(default)]
+    pub ages: Vec<Option<u64>>,
+    /// For each queried pool, the pools that share a number with it and are in transit to or from
+    /// the answering node. The numbers of a pool in transit are not in rotation until its next
+    /// owner takes it over. Empty if there are no such pools; older releases omit this field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moving: Vec<Vec<u64>>,
+}
+
+/// The list of pools that a node serves.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ServedList {
+    /// The digest of all pools, with their numbers and lifetimes.
+    pub digest: u64,
+    /// The longest lifetime, in milliseconds of shard time.
+    pub longest: u64,
+}
 
 /// The state of a pool's numbers on the other nodes.
 #[derive(Clone, Debug)]
