@@ -272,7 +272,10 @@ impl Gaps {
         let spans = self.0.iter().map(|gap| gap.span(dating));
         let (own, others): (Vec<Span<'_>>, Vec<Span<'_>>) =
             spans.filter(is_between).partition(concerns);
-        match end(&own) {
+        let others: Vec<Span<'_>> =
+            others.into_iter().filter(|gap| gap.buckets.is_none()).collect();
+        // A later gap of all buckets may also hide an allocation.
+        match end(&own).map(|until| until.max(end(&others).unwrap_or_default())) {
             // The holder is already unknown, perhaps for a reason other than this gap. The end of
             // the gap is recorded as well. Otherwise, an allocation that was made in the gap could
             // be overlooked.
@@ -290,11 +293,7 @@ impl Gaps {
                 ..Past::default()
             },
             None if planted(Bug::LostUnknown) || planted(Bug::OwnGapsForgotten) => past,
-            None => {
-                let others: Vec<Span<'_>> =
-                    others.into_iter().filter(|gap| gap.buckets.is_none()).collect();
-                Past { lost_until: end(&others), ..past }
-            }
+            None => Past { lost_until: end(&others), ..past },
         }
     }
 }

@@ -170,6 +170,22 @@ fn a_gap_of_all_buckets_concerns_the_numbers_of_the_shard_and_those_it_owns() {
     assert!(!gaps.contain(Millis(100), ANY) && gaps.contain(Millis(200), ANY));
 }
 
+/// The shard has had a bucket since an earlier loss, and lost its disk afterwards.
+#[test]
+fn a_gap_of_the_number_s_bucket_hides_no_later_gap_of_all_buckets() {
+    let [from, to] = [Millis::ZERO, Millis(100)].map(Dated::from);
+    let of_bucket = Gap { from, to, buckets: Some([7].into()), is_of_others: false };
+    let mut gaps = Gaps::from(vec![of_bucket]);
+    gaps.add(Millis::ZERO, Millis(300));
+    for past in [Past::default(), Past { later: Some(Millis(9)), ..Past::default() }] {
+        let judged = gaps.judge(past, Moment::Wall(Millis(150)), ANY, (Some(7), false));
+        assert_eq!(
+            (judged.missing, judged.lost_until),
+            (Some(Missing::NotKept), Some(Millis(300)))
+        );
+    }
+}
+
 const HOUR: u64 = 3_600_000;
 
 /// Returns the shard time `at`, recorded while the wall clock was an hour ahead or was right, and
