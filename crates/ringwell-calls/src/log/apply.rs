@@ -149,13 +149,13 @@ fn join(facts: &mut Facts, change: &CallChange, now: Millis) -> bool {
         is_new |= facts.seen(facts.date_of_arrival(None, arrived, now));
     }
     for report in &change.events {
-        let event = &report.event;
-        let at = if report.is_dated_by_arrival() {
-            facts.date_of_arrival(Some(event.kind), event.at, now)
-        } else {
-            event.at
-        };
-        is_new |= facts.join(&CallEvent { at, ..event.clone() });
+        let (event, delay) = (&report.event, report.delay());
+        let (mut at, mut begun_by) = (event.at, event.begun_by());
+        if delay.is_none() {
+            at = facts.date_of_arrival(Some(event.kind), at, now);
+            begun_by = begun_by.map(|by| facts.date_of_arrival(None, by, now));
+        }
+        is_new |= facts.join_begun(&CallEvent { at, ..event.clone() }, delay, begun_by);
     }
     is_new
 }

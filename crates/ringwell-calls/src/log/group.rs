@@ -176,7 +176,7 @@ impl Group {
 fn moves_beginning(row: &CallRow, change: &CallChange) -> bool {
     let mut facts = row.facts.clone();
     for reported in &change.events {
-        facts.join(&reported.event);
+        facts.join(&reported.event, reported.delay());
     }
     if let Some(at) = change.seen {
         facts.seen(at);
