@@ -100,13 +100,15 @@ async fn apply_in(
     // If the number was added or the beginning of the call was corrected, the attribution may
     // contain the wrong visitor.
     let is_outdated = row.to_look_up() != looked_up && row.attribution.is_known();
-    let before = is_outdated.then(|| std::mem::take(&mut row.attribution));
+    let again = row.attribution.to_repeat();
+    let before = is_outdated.then(|| std::mem::replace(&mut row.attribution, again));
     let was_pending = row.attribution.outcome == Attributed::Pending;
     let fits = change.looked_up.as_ref().is_none_or(|it| *it == row.to_look_up());
     if let Some(attribution) = change.attribution.clone().filter(|_| fits)
         && was_pending
     {
-        row.attribution = attribution;
+        let before = std::mem::replace(&mut row.attribution, attribution);
+        row.attribution.succeed(before.former);
         if row.redacted_at.is_some() {
             row.attribution.redact();
         }

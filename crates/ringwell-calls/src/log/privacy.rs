@@ -15,7 +15,7 @@ use super::query::{EventRow, call, columns_of};
 use super::row::erased_caller;
 use super::values::{from_ms, ms, parsed, text, to_db};
 use super::{CallRow, Log, blocks};
-use crate::attribution::{Allocation, Attribution};
+use crate::attribution::Allocation;
 use crate::call::CallState;
 use crate::caller::Caller;
 use crate::clock::moment;
@@ -300,7 +300,7 @@ async fn redact(db: &mut AnyConnection, rows: &[AnyRow], now: Millis) -> Result<
 async fn redact_one(db: &mut AnyConnection, id: &str, now: Millis) -> Result<(), LogError> {
     let Some(mut found) = call(db, id).await? else { return Ok(()) };
     found.attribution.redact();
-    let attribution = found.attribution.is_known().then(|| text(&found.attribution));
+    let attribution = found.attribution.is_stored().then(|| text(&found.attribution));
     let mut reasons = found.robocall.map(|it| it.reasons).unwrap_or_default();
     reasons.retain(|reason| !is_verdict(reason));
     let query = sqlx::query(
@@ -418,11 +418,10 @@ fn forget_in_value(value: &mut Value, at: &[String]) {
 
 /// The allocations in a call's attribution that belong to the person `whom`.
 fn shown_to(call: &CallRow, whom: &Whom) -> Vec<Allocation> {
-    let Attribution { allocation: own, earlier, .. } = &call.attribution;
-    let all = own.iter().chain(earlier);
+    let all = call.attribution.all();
     match whom {
         // Earlier visitors of the number are other people.
-        Whom::Call(_) | Whom::Caller(_) => own.iter().cloned().collect(),
+        Whom::Call(_) | Whom::Caller(_) => call.attribution.allocation.iter().cloned().collect(),
         Whom::Parameter { name, value } => {
             let wanted = spellings(name, value);
             let has_it = |it: &&Allocation| it.parameters.iter().any(|pair| wanted.contains(pair));
@@ -467,7 +466,7 @@ async fn theirs(db: &mut AnyConnection, whom: &Whom) -> Result<Vec<Theirs>, LogE
         let shown = shown_to(&found, whom);
         let is_own = match whom {
             Whom::Call(_) | Whom::Caller(_) => true,
-            // If a call is attributed to a later visitor of the number, the person `whom` most
+            // If a call is attributed to another visitor of the number, the person `whom` most
             // likely did not make the call.
             Whom::Parameter { .. } => found.attribution.allocation.as_ref() == shown.first(),
             Whom::Visitors(_) => false,

@@ -80,8 +80,9 @@ async fn final_call(reports: &[CallChange]) -> (CallRow, usize) {
         store(&log, report).await;
     }
     let mut row = log.call(&reports[0].id()).await.unwrap().unwrap().call;
-    // The count of changes depends on the reports, and `published` depends on earlier events.
-    (row.sequence, row.published) = (0, String::new());
+    // The count of changes depends on the reports. `published` and `former` depend on earlier
+    // events.
+    (row.sequence, row.published, row.attribution.former) = (0, String::new(), Vec::new());
     let events = log.events(0, 100).await.unwrap();
     (row, events.iter().filter(|event| event.kind == "number.leaking").count())
 }
