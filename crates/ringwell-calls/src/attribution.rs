@@ -52,6 +52,10 @@ pub struct Attribution {
     /// contain their parameters, so an erasure must find them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former: Vec<Allocation>,
+    /// The hash of the parameters in `allocation`, if the call had been erased when the look-up
+    /// found them. No erasure has listed this allocation yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlisted: Option<String>,
 }
 
 /// A reference from a call to a pool.
@@ -285,9 +289,11 @@ impl Attribution {
     /// Removes the visitors' parameters from the allocations that were made at the times `at`.
     /// Returns whether there were any parameters to remove.
     pub(crate) fn forget(&mut self, at: &[u64]) -> bool {
+        let is_own = self.allocation.as_ref().is_some_and(|it| at.contains(&it.allocated_ms));
+        let was_unlisted = is_own && self.unlisted.take().is_some();
         let theirs =
             self.all_mut().filter(|it| at.contains(&it.allocated_ms) && !it.parameters.is_empty());
-        theirs.map(|it| it.parameters.clear()).count() > 0
+        theirs.map(|it| it.parameters.clear()).count() > 0 || was_unlisted
     }
 
     /// Removes all but the last value of each parameter, because look-ups show only the last one.
@@ -304,6 +310,7 @@ impl Attribution {
 
     /// Removes everything that identifies the visitor.
     pub fn redact(&mut self) {
+        self.unlisted = None;
         for allocation in self.all_mut() {
             allocation.parameters.clear();
         }

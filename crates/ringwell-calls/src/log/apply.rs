@@ -7,6 +7,7 @@ use super::change::{Applied, CallChange};
 use super::database::LogTransaction;
 use super::error::LogError;
 use super::group::{Group, GroupCall};
+use super::privacy::fingerprint;
 use super::publish::NewEvent;
 use super::row::CallRow;
 use crate::attribution::Attributed;
@@ -110,7 +111,10 @@ async fn apply_in(
         let before = std::mem::replace(&mut row.attribution, attribution);
         row.attribution.succeed(before.former);
         if row.redacted_at.is_some() {
+            let own = row.attribution.allocation.as_ref().filter(|it| !it.parameters.is_empty());
+            let unlisted = own.map(|it| fingerprint(&it.parameters));
             row.attribution.redact();
+            row.attribution.unlisted = unlisted;
         }
         is_new = true;
     }

@@ -189,7 +189,7 @@ impl Log {
             return Ok(None);
         }
         let (mut own, mut changed) = (BTreeSet::new(), BTreeSet::new());
-        for Theirs { id, number, shown, is_own } in theirs {
+        for Theirs { id, number, shown, is_own, .. } in theirs {
             let at: Vec<u64> = shown.iter().map(|it| it.allocated_ms).collect();
             if is_own {
                 redact_one(&mut tx, &id, now).await?;
@@ -446,6 +446,8 @@ struct Theirs {
     number: String,
     /// The person's allocations in the call's attribution.
     shown: Vec<Allocation>,
+    /// The hash of the parameters that a look-up found after the call had been erased.
+    unlisted: Option<String>,
     /// Whether the person made the call.
     is_own: bool,
 }
@@ -454,7 +456,10 @@ struct Theirs {
 async fn theirs(db: &mut AnyConnection, whom: &Whom) -> Result<Vec<Theirs>, LogError> {
     let ids = match whom {
         Whom::Call(id) => vec![id.clone()],
-        Whom::Caller(caller) => calls_of(&mut *db, caller).await?,
+        // Erased calls do not contain their caller.
+        Whom::Caller(caller) => {
+            [calls_of(&mut *db, caller).await?, unlisted_calls(&mut *db).await?].concat()
+        }
         Whom::Parameter { name, value } => {
             calls_with(&mut *db, name, value).await?.into_iter().collect()
         }
@@ -464,8 +469,13 @@ async fn theirs(db: &mut AnyConnection, whom: &Whom) -> Result<Vec<Theirs>, LogE
     for id in ids {
         let Some(found) = call(&mut *db, &id).await? else { continue };
         let shown = shown_to(&found, whom);
+        let unlisted = match whom {
+            Whom::Call(_) | Whom::Caller(_) => found.attribution.unlisted.clone(),
+            Whom::Parameter { .. } | Whom::Visitors(_) => None,
+        };
         let is_own = match whom {
-            Whom::Call(_) | Whom::Caller(_) => true,
+            Whom::Call(_) => true,
+            Whom::Caller(_) => found.redacted_at.is_none(),
             // If a call is attributed to another visitor of the number, the person `whom` most
             // likely did not make the call.
             Whom::Parameter { .. } => found.attribution.allocation.as_ref() == shown.first(),
@@ -473,7 +483,7 @@ async fn theirs(db: &mut AnyConnection, whom: &Whom) -> Result<Vec<Theirs>, LogE
         };
         if is_own || !shown.is_empty() {
             let number = found.number.unwrap_or_default();
-            theirs.push(Theirs { id, number, shown, is_own });
+            theirs.push(Theirs { id, number, shown, unlisted, is_own });
         }
     }
     Ok(theirs)
@@ -483,7 +493,10 @@ async fn theirs(db: &mut AnyConnection, whom: &Whom) -> Result<Vec<Theirs>, LogE
 /// parameters.
 fn listed(theirs: &[Theirs]) -> Erased {
     let mut allocations = BTreeSet::new();
-    for Theirs { number, shown, .. } in theirs {
+    for Theirs { number, shown, unlisted, .. } in theirs {
+        let late = unlisted.iter().map(|parameters| (number.clone(), parameters.clone()));
+        allocations
+            .extend(late.map(|(number, parameters)| ErasedAllocation { number, parameters }));
         for allocation in shown.iter().filter(|it| !it.parameters.is_empty()) {
             let parameters = fingerprint(&allocation.parameters);
             allocations.insert(ErasedAllocation { number: number.clone(), parameters });
@@ -509,6 +522,15 @@ async fn calls_to(
         }
     }
     Ok(ids)
+}
+
+/// The ids of erased calls whose visitor was found after the erasure, so that no erasure has listed
+/// the visitor's allocation.
+async fn unlisted_calls(db: &mut AnyConnection) -> Result<Vec<String>, LogError> {
+    let query =
+        sqlx::query("SELECT id FROM calls WHERE redacted_ms IS NOT NULL AND attribution LIKE $1");
+    let rows = query.bind("%\"unlisted\":%").fetch_all(db).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
 /// The ids of all calls by `caller`, including calls from months in which callers were hashed.

@@ -210,6 +210,16 @@ async fn an_erased_call_that_began_earlier_than_was_known_is_attributed_again() 
     let allocation = call.attribution.allocation.unwrap();
     assert_eq!((allocation.allocated_ms, allocation.parameters.len()), (5_000, 0));
     assert!(!log.events(0, 10).await.unwrap().iter().any(|it| it.body.contains("of-a-visitor")));
+    // A repeated erasure lists the visitor who was found after the first one. It does so once.
+    let parameters = fingerprint(&visitor(5).allocation.unwrap().parameters);
+    let allocations = vec![ErasedAllocation { number: NUMBER.to_owned(), parameters }];
+    let caller = Whom::Caller(Caller::read("+14155551234"));
+    for (whom, calls) in [(Whom::Call(id), 1), (caller.clone(), 0)] {
+        let listed = log.to_erase(&whom).await.unwrap();
+        assert_eq!((listed.calls, &listed.allocations), (calls, &allocations), "{whom:?}");
+    }
+    assert_eq!(log.erase(&caller, Millis(60_000)).await.unwrap().allocations, allocations);
+    assert_eq!(log.erase(&caller, Millis(60_000)).await.unwrap(), Erased::default());
 }
 
 /// A visitor's page URL may contain the same parameter twice. Only the last value is shown, but an
