@@ -10,7 +10,7 @@ use super::group::{Group, GroupCall};
 use super::privacy::fingerprint;
 use super::publish::NewEvent;
 use super::row::CallRow;
-use crate::attribution::Attributed;
+use crate::attribution::{Attributed, Attribution};
 use crate::call::{CallEvent, CallState, Facts};
 use crate::caller::Caller;
 
@@ -30,6 +30,20 @@ impl CallRow {
     /// The number and the time to look up the visitor for.
     fn to_look_up(&self) -> (Option<String>, Millis) {
         (self.number.clone(), self.facts.started_at())
+    }
+
+    /// Sets the result of a look-up. If the call is erased, keeps only the hash of the visitor's
+    /// parameters.
+    fn attribute(&mut self, found: Attribution) {
+        let before = std::mem::replace(&mut self.attribution, found);
+        self.attribution.succeed(before.former);
+        if self.redacted_at.is_some() {
+            let own = self.attribution.allocation.as_ref();
+            let own = own.filter(|it| !it.parameters.is_empty());
+            let unlisted = own.map(|it| fingerprint(&it.parameters));
+            self.attribution.redact();
+            self.attribution.unlisted = unlisted;
+        }
     }
 
     /// Marks the published events as outdated.
@@ -108,14 +122,7 @@ async fn apply_in(
     if let Some(attribution) = change.attribution.clone().filter(|_| fits)
         && was_pending
     {
-        let before = std::mem::replace(&mut row.attribution, attribution);
-        row.attribution.succeed(before.former);
-        if row.redacted_at.is_some() {
-            let own = row.attribution.allocation.as_ref().filter(|it| !it.parameters.is_empty());
-            let unlisted = own.map(|it| fingerprint(&it.parameters));
-            row.attribution.redact();
-            row.attribution.unlisted = unlisted;
-        }
+        row.attribute(attribution);
         is_new = true;
     }
     if before.is_some_and(|before| !before.names_the_same(&row.attribution)) {
