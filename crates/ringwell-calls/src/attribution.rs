@@ -48,6 +48,14 @@ pub struct Attribution {
     /// The reason why the visitor is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// The allocations that only earlier look-ups for the call found. The call's first events
+    /// contain their parameters, so an erasure must find them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former: Vec<Allocation>,
+    /// The hash of the parameters in `allocation`, if the call had been erased when the look-up
+    /// found them. No erasure has listed this allocation yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlisted: Option<String>,
 }
 
 /// A reference from a call to a pool.
@@ -224,7 +232,7 @@ impl Attribution {
             allocation: all.next(),
             confidence: confidence(at, &candidates, late, history.unknown),
             earlier: all.collect(),
-            problem: None,
+            ..Self::default()
         }
     }
 
@@ -245,18 +253,47 @@ impl Attribution {
         self.outcome != Attributed::Pending
     }
 
+    /// Whether the call log stores the attribution.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.is_known() || !self.former.is_empty()
+    }
+
     /// Whether `self` and `other` have the same result and the same visitor.
     pub(crate) fn names_the_same(&self, other: &Self) -> bool {
         let allocated = |it: &Self| it.allocation.as_ref().map(|it| it.allocated_ms);
         self.outcome == other.outcome && allocated(self) == allocated(other)
     }
 
+    /// The same call's attribution while its visitor is looked up again.
+    pub(crate) fn to_repeat(&self) -> Self {
+        let former = self.all().filter(|it| !it.parameters.is_empty());
+        Self { former: former.cloned().collect(), ..Self::default() }
+    }
+
+    /// Adds the allocations that earlier look-ups for the call found.
+    pub(crate) fn succeed(&mut self, former: Vec<Allocation>) {
+        let is_gone = |it: &Allocation| self.all().all(|all| all.allocated_ms != it.allocated_ms);
+        let gone: Vec<Allocation> = former.into_iter().filter(is_gone).collect();
+        self.former.extend(gone);
+    }
+
+    /// All allocations: that of the visitor, the earlier ones, and those of earlier look-ups.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Allocation> {
+        self.allocation.iter().chain(&self.earlier).chain(&self.former)
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Allocation> {
+        self.allocation.iter_mut().chain(&mut self.earlier).chain(&mut self.former)
+    }
+
     /// Removes the visitors' parameters from the allocations that were made at the times `at`.
     /// Returns whether there were any parameters to remove.
     pub(crate) fn forget(&mut self, at: &[u64]) -> bool {
-        let all = self.allocation.iter_mut().chain(&mut self.earlier);
-        let theirs = all.filter(|it| at.contains(&it.allocated_ms) && !it.parameters.is_empty());
-        theirs.map(|it| it.parameters.clear()).count() > 0
+        let is_own = self.allocation.as_ref().is_some_and(|it| at.contains(&it.allocated_ms));
+        let was_unlisted = is_own && self.unlisted.take().is_some();
+        let theirs =
+            self.all_mut().filter(|it| at.contains(&it.allocated_ms) && !it.parameters.is_empty());
+        theirs.map(|it| it.parameters.clear()).count() > 0 || was_unlisted
     }
 
     /// Removes all but the last value of each parameter, because look-ups show only the last one.
@@ -273,7 +310,8 @@ impl Attribution {
 
     /// Removes everything that identifies the visitor.
     pub fn redact(&mut self) {
-        for allocation in self.allocation.iter_mut().chain(&mut self.earlier) {
+        self.unlisted = None;
+        for allocation in self.all_mut() {
             allocation.parameters.clear();
         }
     }

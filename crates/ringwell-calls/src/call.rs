@@ -7,6 +7,9 @@
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
 
+/// Providers round times down by less than this time, in milliseconds.
+const ROUNDED_MAX: u64 = 1000;
+
 /// The outcome of a call. The values are ordered by strength of evidence. If reports disagree, the
 /// greatest value wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -79,7 +82,24 @@ pub enum CallState {
 pub struct Facts {
     /// The time at which the call began, if it was reported.
     started_ms: Option<u64>,
-    /// The time of the earliest report of any kind, which is the call's beginning.
+    /// Whether a report of the beginning was dated by the server's clock.
+    #[serde(default)]
+    is_start_ours: bool,
+    /// The time of the earliest report of any kind that was dated by the server's clock.
+    #[serde(default)]
+    ours_ms: Option<u64>,
+    /// The time of the earliest report of any kind that was dated by the provider's clock.
+    #[serde(default)]
+    theirs_ms: Option<u64>,
+    /// The smallest delay of the reports that were dated by the provider's clock. If the server's
+    /// clock is ahead of the provider's, it contains the difference.
+    #[serde(default)]
+    delay_ms: Option<u64>,
+    /// The time by which the call had begun according to the durations in reports of its end.
+    #[serde(default)]
+    begun_by_ms: Option<u64>,
+    /// The beginning, as stored by earlier builds.
+    #[serde(default, skip_serializing)]
     first_ms: Option<u64>,
     ringing_ms: Option<u64>,
     answered_ms: Option<u64>,
@@ -159,11 +179,45 @@ impl EventKind {
     }
 }
 
+impl CallEvent {
+    /// The time by which the call had begun, if the event is the call's end and contains a
+    /// duration.
+    pub(crate) fn begun_by(&self) -> Option<Millis> {
+        let seconds = match self.kind {
+            EventKind::Ended(_) => self.talk_seconds?,
+            EventKind::CallerLegEnded(seconds) => seconds,
+            _ => return None,
+        };
+        Some(Millis(self.at.0.saturating_sub(u64::from(seconds) * 1000)))
+    }
+}
+
 impl Facts {
-    /// Adds the facts that `event` reports. Returns whether any fact is new.
-    pub fn join(&mut self, event: &CallEvent) -> bool {
+    /// Adds the facts that `event` reports. `delay` is the time between the event and the arrival
+    /// of its report if the provider's clock dates the event, or `None` if the server's clock does.
+    /// Returns whether any fact is new.
+    pub fn join(&mut self, event: &CallEvent, delay: Option<Millis>) -> bool {
+        self.join_begun(event, delay, event.begun_by())
+    }
+
+    /// Like [`Self::join`]. `begun_by` replaces [`CallEvent::begun_by`].
+    pub(crate) fn join_begun(
+        &mut self,
+        event: &CallEvent,
+        delay: Option<Millis>,
+        begun_by: Option<Millis>,
+    ) -> bool {
         let before = self.clone();
-        earliest(&mut self.first_ms, event.at);
+        if let Some(delay) = delay {
+            earliest(&mut self.theirs_ms, event.at);
+            earliest(&mut self.delay_ms, delay);
+        } else {
+            earliest(&mut self.ours_ms, event.at);
+            self.is_start_ours |= event.kind == EventKind::Started;
+        }
+        if let Some(begun_by) = begun_by {
+            earliest(&mut self.begun_by_ms, begun_by);
+        }
         self.talk_seconds = self.talk_seconds.max(event.talk_seconds);
         match event.kind {
             EventKind::Started => earliest(&mut self.started_ms, event.at),
@@ -185,9 +239,9 @@ impl Facts {
     /// Adds a report without an event: records only that the call existed at `at`. As with
     /// [`Self::join`], reports may arrive in any order.
     pub fn seen(&mut self, at: Millis) -> bool {
-        let before = self.first_ms;
-        earliest(&mut self.first_ms, at);
-        self.first_ms != before
+        let before = self.ours_ms;
+        earliest(&mut self.ours_ms, at);
+        self.ours_ms != before
     }
 
     /// The time to record for a report that contains no time and arrived at `arrived`. If the
@@ -219,17 +273,33 @@ impl Facts {
         self.started_ms.is_some()
     }
 
-    /// Sets the beginning to the time at which the log lists the call. Earlier builds stored the
-    /// reported beginning, even if another event was earlier.
+    /// Sets the beginning of a call that an earlier build stored to the time at which the log lists
+    /// the call. Some builds stored the reported beginning, even if another event was earlier.
     pub(crate) fn keep_beginning(&mut self, listed: Millis) {
-        self.first_ms = Some(listed.0);
+        if self.first_ms.take().is_some() {
+            self.ours_ms = Some(listed.0);
+            self.is_start_ours = self.started_ms.is_some();
+        }
     }
 
-    /// The time at which the call began. It is no later than any reported event: a server that hung
-    /// may process the report of the beginning late.
+    /// The time at which the call began: the earliest time of any report. If the server's clock
+    /// dates the beginning, the provider's times count only if they show that the beginning was
+    /// reported late, as by a server that hung. Durations count only if no beginning was reported.
     #[must_use]
     pub fn started_at(&self) -> Millis {
-        Millis(self.first_ms.or(self.started_ms).unwrap_or_default())
+        let (ours, theirs) = (self.ours_ms, self.theirs_ms);
+        let earliest = |all: &[Option<u64>]| all.iter().flatten().min().copied();
+        let began = if self.is_start_ours {
+            let shown = theirs.map(|at| at.saturating_add(self.delay_ms.unwrap_or_default()));
+            let is_before =
+                |at: &u64| ours.is_some_and(|ours| at.saturating_add(ROUNDED_MAX) < ours);
+            shown.filter(is_before).or(ours)
+        } else if self.started_ms.is_some() {
+            earliest(&[ours, theirs])
+        } else {
+            earliest(&[ours, theirs, self.begun_by_ms])
+        };
+        Millis(began.unwrap_or_default())
     }
 
     /// The time at which a destination answered. If no report contains this time, but the reported

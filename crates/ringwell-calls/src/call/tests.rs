@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Joins the reports, one per line in the form `at kind [talk seconds]`, and checks the result.
+/// Joins the reports, one per line in the form `at[+delay] kind [talk seconds]`, and checks the
+/// result. With a delay, the provider's clock dates the report.
 fn check(reports: &str, wanted: &str) {
     let mut facts = Facts::default();
     for (place, line) in reports.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate()
@@ -19,8 +20,15 @@ fn check(reports: &str, wanted: &str) {
             other => panic!("{other}"),
         };
         let talk_seconds = words.get(2).map(|seconds| seconds.parse().unwrap());
-        let at = Millis(words[0].parse::<u64>().unwrap() * 1000);
-        facts.join(&CallEvent { key: place.to_string(), kind, at, talk_seconds });
+        let (at, delay) = words[0].split_once('+').unzip();
+        let ms = |seconds: &str| Millis(seconds.parse::<u64>().unwrap() * 1000);
+        let event = CallEvent {
+            key: place.to_string(),
+            kind,
+            at: ms(at.unwrap_or(words[0])),
+            talk_seconds,
+        };
+        facts.join(&event, delay.map(ms));
     }
     let seconds = |at: Option<Millis>| at.map_or("-".to_owned(), |at| (at.0 / 1000).to_string());
     let found = format!(
@@ -79,19 +87,69 @@ fn an_end_before_the_beginning_has_no_duration() {
 /// A server that hung may process the report of the beginning after later events were reported.
 #[test]
 fn the_call_begins_no_later_than_any_of_its_events() {
-    check("20 started\n12 answered\n25 ended:answered", "ended answered ring=0 talk=13");
+    check("20 started\n12+0 answered\n25 ended:answered", "ended answered ring=0 talk=13");
     check(
-        "20 started\n11 ringing\n15 answered\n25 ended:answered",
+        "20 started\n11+9 ringing\n15+0 answered\n25 ended:answered",
         "ended answered ring=4 talk=10",
     );
+    check("20 started\n11+9 ringing\n15+0 ended:no_answer", "ended no_answer ring=4 talk=0");
     check("20 started\n11 ringing\n15 ended:no_answer", "ended no_answer ring=4 talk=0");
-    check("20 started\n14 leg:busy\n19 answered", "answered - ring=5 talk=-");
+    check("20+0 started\n14+0 leg:busy\n19 answered", "answered - ring=5 talk=-");
+}
+
+/// If the server's clock is 6 s ahead, all reports seem to arrive at least 6 s after their events.
+#[test]
+fn a_server_whose_clock_is_ahead_keeps_the_beginning() {
+    let began = |reports: &[(EventKind, u64, Option<u64>)]| {
+        let mut facts = Facts::default();
+        for (kind, at, delay) in reports {
+            let event =
+                CallEvent { key: String::new(), kind: *kind, at: Millis(*at), talk_seconds: None };
+            facts.join(&event, delay.map(Millis));
+        }
+        facts.started_at().0
+    };
+    let started = (EventKind::Started, 20_900, None);
+    let ended = EventKind::Ended(None);
+    for reports in [
+        &[started, (EventKind::Ringing, 15_000, Some(6_300))][..],
+        &[started, (EventKind::Ringing, 15_000, Some(6_300)), (ended, 60_000, Some(6_100))],
+        // A provider whose clock is ahead of the server's.
+        &[started, (EventKind::Ringing, 22_000, Some(0)), (ended, 60_000, Some(0))],
+        &[(ended, 16_000, Some(7_000)), started],
+    ] {
+        assert_eq!(began(reports), 20_900, "{reports:?}");
+    }
+    // The server also hung.
+    let late = [started, (EventKind::Answered, 8_500, Some(13_000)), (ended, 60_000, Some(6_100))];
+    assert_eq!(began(&late), 14_600);
 }
 
 #[test]
 fn an_end_of_an_unknown_call_creates_a_call() {
     check("70 ended:answered 60", "ended answered ring=0 talk=60");
+    check("70+3 ended:answered 60", "ended answered ring=0 talk=60");
     check("70 ended:busy", "ended busy ring=0 talk=0");
+}
+
+/// After a restart, often only the end of a call is reported. Its duration shows when the call had
+/// begun.
+#[test]
+fn an_end_with_a_duration_shows_the_beginning_of_a_call_without_one() {
+    let began = |reports: &[(EventKind, u64, Option<u32>)]| {
+        let mut facts = Facts::default();
+        for (kind, at, talk_seconds) in reports {
+            let (key, at) = (String::new(), Millis(*at * 1000));
+            facts.join(&CallEvent { key, kind: *kind, at, talk_seconds: *talk_seconds }, None);
+        }
+        facts.started_at().0 / 1000
+    };
+    let ended = (EventKind::Ended(Some(Outcome::Answered)), 70, Some(60));
+    assert_eq!(began(&[ended]), 10);
+    assert_eq!(began(&[(EventKind::CallerLegEnded(60), 70, None)]), 10);
+    assert_eq!(began(&[(EventKind::Ringing, 8, None), ended]), 8);
+    // A wrong duration does not change a reported beginning.
+    assert_eq!(began(&[ended, (EventKind::Started, 30, None)]), 30);
 }
 
 #[test]
@@ -110,7 +168,8 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     ])
 }
 
-fn event() -> impl Strategy<Value = CallEvent> {
+/// An event, and the delay of its report if the provider's clock dates the event.
+fn event() -> impl Strategy<Value = (CallEvent, Option<Millis>)> {
     let kind = prop_oneof![
         Just(EventKind::Started),
         Just(EventKind::Ringing),
@@ -119,12 +178,13 @@ fn event() -> impl Strategy<Value = CallEvent> {
         prop::option::of(outcome()).prop_map(EventKind::Ended),
         (0..90_u32).prop_map(EventKind::CallerLegEnded),
     ];
-    (kind, 0..100_u64, prop::option::of(0..90_u32)).prop_map(|(kind, at, talk_seconds)| CallEvent {
-        key: format!("{kind:?}"),
-        kind,
-        at: Millis(at * 1000),
-        talk_seconds,
-    })
+    let delay = prop::option::of((0..20_000_u64).prop_map(Millis));
+    (kind, 0..100_u64, prop::option::of(0..90_u32), delay).prop_map(
+        |(kind, at, talk_seconds, delay)| {
+            let key = format!("{kind:?}");
+            (CallEvent { key, kind, at: Millis(at * 1000), talk_seconds }, delay)
+        },
+    )
 }
 
 proptest! {
@@ -135,22 +195,23 @@ proptest! {
         shuffled in any::<u64>(),
     ) {
         let mut in_order = Facts::default();
-        for event in &events {
-            in_order.join(event);
+        for (event, delay) in &events {
+            in_order.join(event, *delay);
         }
         let mut mixed = Facts::default();
         // Delivers some reports early and more than once, then all reports in another order.
         for index in &order {
-            mixed.join(index.get(&events));
+            let (event, delay) = index.get(&events);
+            mixed.join(event, *delay);
         }
         let mut rest: Vec<_> = events.iter().enumerate().collect();
         rest.sort_by_key(|(place, _)| (*place as u64 + 1).wrapping_mul(shuffled | 1));
-        for (_, event) in rest {
-            mixed.join(event);
+        for (_, (event, delay)) in rest {
+            mixed.join(event, *delay);
         }
         prop_assert_eq!(&mixed, &in_order);
-        for event in &events {
-            prop_assert!(!mixed.join(event), "a repeated event changes nothing");
+        for (event, delay) in &events {
+            prop_assert!(!mixed.join(event, *delay), "a repeated event changes nothing");
         }
     }
 
@@ -160,8 +221,8 @@ proptest! {
     ) {
         let mut facts = Facts::default();
         let mut has_ended = false;
-        for event in &events {
-            facts.join(event);
+        for (event, delay) in &events {
+            facts.join(event, *delay);
             prop_assert!(!has_ended || facts.state() == CallState::Ended);
             has_ended = facts.state() == CallState::Ended;
             prop_assert_eq!(facts.outcome().is_some(), has_ended);

@@ -10,6 +10,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use ringwell_core::Millis;
 
 use crate::account::Account;
 use crate::call::{CallEvent, EventKind};
@@ -185,7 +186,8 @@ async fn answer(
         from: report.from,
         stir: report.stir,
         events: report.events,
-        received: incoming.received,
+        // A report that waited counts as if it had arrived at once.
+        received: Millis(incoming.received.0.saturating_sub(report.waited.0)),
     };
     // Some providers send all kinds of reports to one URL.
     let begins = call.events.iter().any(|it| it.kind == EventKind::Started);

@@ -7,9 +7,10 @@ use super::change::{Applied, CallChange};
 use super::database::LogTransaction;
 use super::error::LogError;
 use super::group::{Group, GroupCall};
+use super::privacy::fingerprint;
 use super::publish::NewEvent;
 use super::row::CallRow;
-use crate::attribution::Attributed;
+use crate::attribution::{Attributed, Attribution};
 use crate::call::{CallEvent, CallState, Facts};
 use crate::caller::Caller;
 
@@ -29,6 +30,20 @@ impl CallRow {
     /// The number and the time to look up the visitor for.
     fn to_look_up(&self) -> (Option<String>, Millis) {
         (self.number.clone(), self.facts.started_at())
+    }
+
+    /// Sets the result of a look-up. If the call is erased, keeps only the hash of the visitor's
+    /// parameters.
+    fn attribute(&mut self, found: Attribution) {
+        let before = std::mem::replace(&mut self.attribution, found);
+        self.attribution.succeed(before.former);
+        if self.redacted_at.is_some() {
+            let own = self.attribution.allocation.as_ref();
+            let own = own.filter(|it| !it.parameters.is_empty());
+            let unlisted = own.map(|it| fingerprint(&it.parameters));
+            self.attribution.redact();
+            self.attribution.unlisted = unlisted;
+        }
     }
 
     /// Marks the published events as outdated.
@@ -100,16 +115,14 @@ async fn apply_in(
     // If the number was added or the beginning of the call was corrected, the attribution may
     // contain the wrong visitor.
     let is_outdated = row.to_look_up() != looked_up && row.attribution.is_known();
-    let before = is_outdated.then(|| std::mem::take(&mut row.attribution));
+    let again = row.attribution.to_repeat();
+    let before = is_outdated.then(|| std::mem::replace(&mut row.attribution, again));
     let was_pending = row.attribution.outcome == Attributed::Pending;
     let fits = change.looked_up.as_ref().is_none_or(|it| *it == row.to_look_up());
     if let Some(attribution) = change.attribution.clone().filter(|_| fits)
         && was_pending
     {
-        row.attribution = attribution;
-        if row.redacted_at.is_some() {
-            row.attribution.redact();
-        }
+        row.attribute(attribution);
         is_new = true;
     }
     if before.is_some_and(|before| !before.names_the_same(&row.attribution)) {
@@ -149,13 +162,13 @@ fn join(facts: &mut Facts, change: &CallChange, now: Millis) -> bool {
         is_new |= facts.seen(facts.date_of_arrival(None, arrived, now));
     }
     for report in &change.events {
-        let event = &report.event;
-        let at = if report.is_dated_by_arrival() {
-            facts.date_of_arrival(Some(event.kind), event.at, now)
-        } else {
-            event.at
-        };
-        is_new |= facts.join(&CallEvent { at, ..event.clone() });
+        let (event, delay) = (&report.event, report.delay());
+        let (mut at, mut begun_by) = (event.at, event.begun_by());
+        if delay.is_none() {
+            at = facts.date_of_arrival(Some(event.kind), at, now);
+            begun_by = begun_by.map(|by| facts.date_of_arrival(None, by, now));
+        }
+        is_new |= facts.join_begun(&CallEvent { at, ..event.clone() }, delay, begun_by);
     }
     is_new
 }

@@ -64,9 +64,11 @@ pub struct Applied {
 }
 
 impl ReportedEvent {
-    /// Whether the report contains no time, so that its time of arrival is used.
-    pub(super) fn is_dated_by_arrival(&self) -> bool {
-        self.event.at == self.received
+    /// The time between the event and the arrival of its report. `None` if the report contains no
+    /// time, so that its time of arrival is used.
+    pub(super) fn delay(&self) -> Option<Millis> {
+        let (at, received) = (self.event.at, self.received);
+        (at != received).then(|| Millis(received.0.saturating_sub(at.0)))
     }
 }
 
@@ -117,7 +119,7 @@ impl CallRow {
     pub(crate) fn of(change: &CallChange) -> Self {
         let mut row = Self::new(&change.id(), change);
         for reported in &change.events {
-            row.facts.join(&reported.event);
+            row.facts.join(&reported.event, reported.delay());
         }
         row.number.clone_from(&change.number);
         row.caller = change.caller.clone().unwrap_or_default();

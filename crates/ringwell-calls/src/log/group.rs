@@ -19,7 +19,6 @@ use super::row::{CallRow, calls_of};
 use super::values::text;
 use super::values::{ms, to_db};
 use super::{blocks, leaks};
-use crate::attribution::Attributed;
 use crate::call::Outcome;
 use crate::caller::Caller;
 use crate::robocall::Robocall;
@@ -176,7 +175,7 @@ impl Group {
 fn moves_beginning(row: &CallRow, change: &CallChange) -> bool {
     let mut facts = row.facts.clone();
     for reported in &change.events {
-        facts.join(&reported.event);
+        facts.join(&reported.event, reported.delay());
     }
     if let Some(at) = change.seen {
         facts.seen(at);
@@ -279,7 +278,7 @@ fn columns(row: &CallRow) -> Result<[(&'static str, Value); 25], LogError> {
 
     let (facts, attribution, robocall) = (&row.facts, &row.attribution, row.robocall.as_ref());
     let words = |word: &str| Text(Some(word.to_owned()));
-    let known = (attribution.outcome != Attributed::Pending).then_some(attribution);
+    let known = attribution.is_stored().then_some(attribution);
     Ok([
         ("id", words(&row.id)),
         ("account", words(&row.account)),

@@ -143,12 +143,17 @@ impl Log {
         }
         let mut tx = self.database().read().await?;
         // The other pages of a list, and repeated lists, need no write transaction.
-        let is_ended = period_end(&mut tx).await? >= until;
+        let end = period_end(&mut tx).await?;
         drop(tx);
-        if !is_ended {
+        if end < until || end > now + LATER_MAX {
             let mut tx = self.write_patiently().await?;
-            let query = "UPDATE call_counter SET results_from_ms = $1 WHERE results_from_ms < $1";
-            sqlx::query(query).bind(ms(until)).execute(&mut *tx).await?;
+            // The end that a wrong clock caused has no effect. Its replacement is not before any
+            // period that ended by the right clock.
+            let query = "UPDATE call_counter SET results_from_ms = \
+                         CASE WHEN results_from_ms > $2 THEN $3 ELSE $1 END \
+                         WHERE results_from_ms < $1 OR results_from_ms > $2";
+            let query = sqlx::query(query).bind(ms(until)).bind(ms(now + LATER_MAX));
+            query.bind(ms(now + AHEAD_MAX)).execute(&mut *tx).await?;
             tx.commit().await?;
         }
         Ok(true)

@@ -15,7 +15,7 @@ use super::query::{EventRow, call, columns_of};
 use super::row::erased_caller;
 use super::values::{from_ms, ms, parsed, text, to_db};
 use super::{CallRow, Log, blocks};
-use crate::attribution::{Allocation, Attribution};
+use crate::attribution::Allocation;
 use crate::call::CallState;
 use crate::caller::Caller;
 use crate::clock::moment;
@@ -189,7 +189,7 @@ impl Log {
             return Ok(None);
         }
         let (mut own, mut changed) = (BTreeSet::new(), BTreeSet::new());
-        for Theirs { id, number, shown, is_own } in theirs {
+        for Theirs { id, number, shown, is_own, .. } in theirs {
             let at: Vec<u64> = shown.iter().map(|it| it.allocated_ms).collect();
             if is_own {
                 redact_one(&mut tx, &id, now).await?;
@@ -300,7 +300,7 @@ async fn redact(db: &mut AnyConnection, rows: &[AnyRow], now: Millis) -> Result<
 async fn redact_one(db: &mut AnyConnection, id: &str, now: Millis) -> Result<(), LogError> {
     let Some(mut found) = call(db, id).await? else { return Ok(()) };
     found.attribution.redact();
-    let attribution = found.attribution.is_known().then(|| text(&found.attribution));
+    let attribution = found.attribution.is_stored().then(|| text(&found.attribution));
     let mut reasons = found.robocall.map(|it| it.reasons).unwrap_or_default();
     reasons.retain(|reason| !is_verdict(reason));
     let query = sqlx::query(
@@ -418,11 +418,10 @@ fn forget_in_value(value: &mut Value, at: &[String]) {
 
 /// The allocations in a call's attribution that belong to the person `whom`.
 fn shown_to(call: &CallRow, whom: &Whom) -> Vec<Allocation> {
-    let Attribution { allocation: own, earlier, .. } = &call.attribution;
-    let all = own.iter().chain(earlier);
+    let all = call.attribution.all();
     match whom {
         // Earlier visitors of the number are other people.
-        Whom::Call(_) | Whom::Caller(_) => own.iter().cloned().collect(),
+        Whom::Call(_) | Whom::Caller(_) => call.attribution.allocation.iter().cloned().collect(),
         Whom::Parameter { name, value } => {
             let wanted = spellings(name, value);
             let has_it = |it: &&Allocation| it.parameters.iter().any(|pair| wanted.contains(pair));
@@ -447,6 +446,8 @@ struct Theirs {
     number: String,
     /// The person's allocations in the call's attribution.
     shown: Vec<Allocation>,
+    /// The hash of the parameters that a look-up found after the call had been erased.
+    unlisted: Option<String>,
     /// Whether the person made the call.
     is_own: bool,
 }
@@ -455,7 +456,10 @@ struct Theirs {
 async fn theirs(db: &mut AnyConnection, whom: &Whom) -> Result<Vec<Theirs>, LogError> {
     let ids = match whom {
         Whom::Call(id) => vec![id.clone()],
-        Whom::Caller(caller) => calls_of(&mut *db, caller).await?,
+        // Erased calls do not contain their caller.
+        Whom::Caller(caller) => {
+            [calls_of(&mut *db, caller).await?, unlisted_calls(&mut *db).await?].concat()
+        }
         Whom::Parameter { name, value } => {
             calls_with(&mut *db, name, value).await?.into_iter().collect()
         }
@@ -465,16 +469,21 @@ async fn theirs(db: &mut AnyConnection, whom: &Whom) -> Result<Vec<Theirs>, LogE
     for id in ids {
         let Some(found) = call(&mut *db, &id).await? else { continue };
         let shown = shown_to(&found, whom);
+        let unlisted = match whom {
+            Whom::Call(_) | Whom::Caller(_) => found.attribution.unlisted.clone(),
+            Whom::Parameter { .. } | Whom::Visitors(_) => None,
+        };
         let is_own = match whom {
-            Whom::Call(_) | Whom::Caller(_) => true,
-            // If a call is attributed to a later visitor of the number, the person `whom` most
+            Whom::Call(_) => true,
+            Whom::Caller(_) => found.redacted_at.is_none(),
+            // If a call is attributed to another visitor of the number, the person `whom` most
             // likely did not make the call.
             Whom::Parameter { .. } => found.attribution.allocation.as_ref() == shown.first(),
             Whom::Visitors(_) => false,
         };
         if is_own || !shown.is_empty() {
             let number = found.number.unwrap_or_default();
-            theirs.push(Theirs { id, number, shown, is_own });
+            theirs.push(Theirs { id, number, shown, unlisted, is_own });
         }
     }
     Ok(theirs)
@@ -484,7 +493,10 @@ async fn theirs(db: &mut AnyConnection, whom: &Whom) -> Result<Vec<Theirs>, LogE
 /// parameters.
 fn listed(theirs: &[Theirs]) -> Erased {
     let mut allocations = BTreeSet::new();
-    for Theirs { number, shown, .. } in theirs {
+    for Theirs { number, shown, unlisted, .. } in theirs {
+        let late = unlisted.iter().map(|parameters| (number.clone(), parameters.clone()));
+        allocations
+            .extend(late.map(|(number, parameters)| ErasedAllocation { number, parameters }));
         for allocation in shown.iter().filter(|it| !it.parameters.is_empty()) {
             let parameters = fingerprint(&allocation.parameters);
             allocations.insert(ErasedAllocation { number: number.clone(), parameters });
@@ -510,6 +522,15 @@ async fn calls_to(
         }
     }
     Ok(ids)
+}
+
+/// The ids of erased calls whose visitor was found after the erasure, so that no erasure has listed
+/// the visitor's allocation.
+async fn unlisted_calls(db: &mut AnyConnection) -> Result<Vec<String>, LogError> {
+    let query =
+        sqlx::query("SELECT id FROM calls WHERE redacted_ms IS NOT NULL AND attribution LIKE $1");
+    let rows = query.bind("%\"unlisted\":%").fetch_all(db).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
 /// The ids of all calls by `caller`, including calls from months in which callers were hashed.

@@ -582,7 +582,10 @@ async fn pages_skip_no_call_next_to_a_call_whose_beginning_an_earlier_build_stor
     let calls = calls.map(|(call, at)| change(call, at, EventKind::Started));
     writer::together(&log, Millis(50_000), calls.iter()).await.unwrap();
     let mut tx = log.database().write().await.unwrap();
-    let stored = sqlx::query("UPDATE calls SET started_ms = 30000 WHERE id = $1");
+    let stored = sqlx::query(
+        "UPDATE calls SET started_ms = 30000, \
+         facts = REPLACE(facts, '\"is_start_ours\":true', '\"first_ms\":10000') WHERE id = $1",
+    );
     stored.bind(calls[0].id()).execute(&mut *tx).await.unwrap();
     tx.commit().await.unwrap();
     let (mut after, mut found) = (None, Vec::new());

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use ringwell_config::credentials;
+use ringwell_core::Millis;
 use serde_json::{Value, json};
 
 use super::connect::{Document, Instruction};
@@ -25,9 +26,11 @@ const STATUS: Unread = Unread {
     accepted: "answered, busy, no_answer, rejected, caller_gave_up, failed, a DIALSTATUS value, \
                a FreeSWITCH hangup cause, or a final SIP status such as 486",
 };
+const WAITED_MS: Unread =
+    Unread { field: "waited_ms", accepted: "a number of milliseconds from 0 to 2592000000" };
 const TALK_SECONDS: Unread =
     Unread { field: "talk_seconds", accepted: "a number of seconds from 0 to 2592000" };
-/// The longest accepted talk time: 30 days.
+/// The longest accepted talk time, and the longest time for which a report may have waited: 30 days.
 const TALK_MAX: Duration = Duration::from_hours(30 * 24);
 
 /// Accepts a signature according to Standard Webhooks, or the secret itself as a `Bearer` token or
@@ -97,13 +100,22 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     if kind.is_none() || named.is_some() && !is_text {
         unread.push(EVENT);
     }
-    let at = moment::believed(at.as_deref(), request.received, &request.target);
+    let waited = plain(&fields["waited_ms"]).and_then(|text| {
+        let waited = text.parse().ok().filter(|ms| u128::from(*ms) <= TALK_MAX.as_millis());
+        unread.extend(waited.is_none().then_some(WAITED_MS));
+        waited.map(Millis)
+    });
+    let at = match waited {
+        Some(waited) => Millis(request.received.0.saturating_sub(waited.0)),
+        None => moment::believed(at.as_deref(), request.received, &request.target),
+    };
     let key = format!("{event}:{}", text("id").unwrap_or_default());
     Ok(Report {
         call: call.to_owned(),
         events: kind.map(|kind| CallEvent { key, kind, at, talk_seconds }).into_iter().collect(),
         to: text("to").map(str::to_owned),
         from: text("from").map(str::to_owned),
+        waited: waited.unwrap_or_default(),
         unread,
         ..Report::default()
     })

@@ -1,5 +1,7 @@
 //! The contents of a provider's request: the call, its events, and the request's purpose.
 
+use ringwell_core::Millis;
+
 use crate::call::CallEvent;
 use crate::digest;
 use crate::form::Form;
@@ -99,6 +101,8 @@ pub struct Report {
     pub stir: Option<Stir>,
     /// The destination that the report refers to.
     pub leg: Leg,
+    /// The time for which the report waited at the provider.
+    pub waited: Millis,
     /// The fields that were ignored, because their values are not accepted.
     pub unread: Vec<Unread>,
 }

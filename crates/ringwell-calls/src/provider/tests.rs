@@ -204,3 +204,24 @@ fn events_and_outcomes_are_read_in_any_case() {
     assert_eq!(report.events[0].kind, EventKind::Ended(Some(Outcome::Busy)));
     assert_eq!(report.unread, []);
 }
+
+/// The time for which a report waited dates the event by the server's clock, whatever the clock of
+/// the switch shows.
+#[test]
+fn a_report_that_waited_is_dated_by_its_arrival_and_that_time() {
+    for (members, waited) in [
+        (r#""waited_ms":7000"#, 7_000),
+        (r#""waited_ms":"7000","at":"2023-11-14T22:13:00Z""#, 7_000),
+        (r#""waited_ms":0"#, 0),
+        (r#""waited_ms":2592000000"#, 2_592_000_000),
+    ] {
+        let report = reported(&format!(r#""event":"answered",{members}"#));
+        assert_eq!(report.events[0].at, Millis(NOW.0 - waited), "{members}");
+        assert_eq!((report.waited, report.unread), (Millis(waited), Vec::new()));
+    }
+    for waited in ["-1", "1.5", "2592000001", "\"7s\"", "true"] {
+        let report = reported(&format!(r#""event":"answered","waited_ms":{waited}"#));
+        assert_eq!((report.events[0].at, report.waited), (NOW, Millis(0)), "{waited}");
+        assert_eq!(unread(&report), ["waited_ms"], "{waited}");
+    }
+}

@@ -26,6 +26,13 @@ fn change(call: &str, at: u64, kind: EventKind) -> CallChange {
     }
 }
 
+/// Like [`change`], but the provider's clock dates the report, which arrives at `received_ms`.
+fn dated(call: &str, at: u64, kind: EventKind, received_ms: u64) -> CallChange {
+    let mut change = change(call, at, kind);
+    change.events[0].received = Millis(received_ms);
+    change
+}
+
 /// The result of a look-up. The number was shown to one visitor, two seconds after [`BEGIN`].
 fn looked_up(number: Option<&str>, at: Millis) -> Attribution {
     let shown_at = (BEGIN + 2) * 1000;
@@ -73,8 +80,9 @@ async fn final_call(reports: &[CallChange]) -> (CallRow, usize) {
         store(&log, report).await;
     }
     let mut row = log.call(&reports[0].id()).await.unwrap().unwrap().call;
-    // The count of changes depends on the reports, and `published` depends on earlier events.
-    (row.sequence, row.published) = (0, String::new());
+    // The count of changes depends on the reports. `published` and `former` depend on earlier
+    // events.
+    (row.sequence, row.published, row.attribution.former) = (0, String::new(), Vec::new());
     let events = log.events(0, 100).await.unwrap();
     (row, events.iter().filter(|event| event.kind == "number.leaking").count())
 }
@@ -87,7 +95,8 @@ fn reports(is_leak: bool) -> Vec<CallChange> {
     vec![
         // The server hung, and received this report after some of the others.
         change("CA1", began + 4, EventKind::Started),
-        change("CA1", began + 1, EventKind::Ringing),
+        // The provider's clock is 6 s behind.
+        dated("CA1", began - 5, EventKind::Ringing, (began + 1) * 1000 + 100),
         CallChange { number: None, caller: None, ..change("CA1", began + 5, EventKind::Answered) },
         CallChange { caller: None, ..ended },
         seen,
@@ -155,10 +164,9 @@ async fn reports_that_arrive_after_the_clock_was_set_back_keep_the_beginning_and
         assert_eq!(after.attribution, before.attribution);
 
         // A time that the provider reports still counts.
-        let mut own = change(call, BEGIN + 50, EventKind::Started);
-        own.events[0].received = Millis((BEGIN + 70) * 1000);
-        let applied = store(own, BEGIN + 70).await;
-        assert_eq!(applied.unattributed.unwrap().1, Millis((BEGIN + 50) * 1000));
+        let prompt = (BEGIN + 70) * 1000 + 20;
+        let applied = store(dated(call, BEGIN + 70, EventKind::Ringing, prompt), BEGIN + 71).await;
+        assert_eq!(applied.unattributed.unwrap().1, Millis(prompt));
     }
 }
 
@@ -186,9 +194,8 @@ async fn a_report_from_before_the_beginning_corrects_the_beginning_and_the_visit
     let began = change("CA1", BEGIN + 8, EventKind::Started);
     let id = began.id();
     for started_first in [true, false] {
-        let mut answered = change("CA1", BEGIN + 1, EventKind::Answered);
-        answered.events[0].received = Millis((BEGIN + 9) * 1000);
-        let mut both = [began.clone(), answered];
+        let mut both =
+            [began.clone(), dated("CA1", BEGIN + 1, EventKind::Answered, (BEGIN + 9) * 1000)];
         if !started_first {
             both.reverse();
             both = both.map(|it| CallChange { provider_call: "CA2".to_owned(), ..it });
@@ -197,13 +204,72 @@ async fn a_report_from_before_the_beginning_corrects_the_beginning_and_the_visit
             store(&log, report).await;
         }
         let mut ended = both[0].clone();
-        ended.events = change("CA1", BEGIN + 11, EventKind::Ended(None)).events;
+        let prompt = (BEGIN + 11) * 1000 + 20;
+        ended.events = dated("CA1", BEGIN + 11, EventKind::Ended(None), prompt).events;
         store(&log, &ended).await;
         let call = log.call(&ended.id()).await.unwrap().unwrap().call;
-        assert_eq!(call.facts.started_at(), Millis((BEGIN + 1) * 1000));
-        assert_eq!(call.facts.talk_seconds(), Some(10));
+        assert_eq!(call.facts.started_at(), Millis((BEGIN + 1) * 1000 + 20));
+        assert_eq!(call.facts.talk_seconds(), Some(9));
         assert_eq!(call.attribution.outcome, Attributed::None, "{started_first}");
     }
     let events = log.events(0, 100).await.unwrap();
     assert!(events.iter().any(|it| it.kind == "call.updated" && it.call.as_deref() == Some(&*id)));
+}
+
+/// If the server's clock is ahead, the times in a provider's reports are earlier than the arrival
+/// of the request that began the call, and than the allocation of the number.
+#[tokio::test]
+async fn reports_by_a_clock_that_is_behind_keep_the_beginning_and_its_visitor() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let log = Log::open(&Location::File(folder.path().join("calls.sqlite"))).await.unwrap();
+    let began = change("CA1", BEGIN + 3, EventKind::Started);
+    for report in [
+        began.clone(),
+        dated("CA1", BEGIN - 2, EventKind::Ringing, (BEGIN + 4) * 1000 + 300),
+        dated("CA1", BEGIN + 2, EventKind::Answered, (BEGIN + 8) * 1000 + 100),
+        dated("CA1", BEGIN + 30, EventKind::CallerLegEnded(60), (BEGIN + 36) * 1000 + 900),
+    ] {
+        store(&log, &report).await;
+        let call = log.call(&began.id()).await.unwrap().unwrap().call;
+        assert_eq!(call.facts.started_at(), Millis((BEGIN + 3) * 1000));
+        assert_eq!(call.attribution.outcome, Attributed::Allocated);
+    }
+    let events = log.events(0, 100).await.unwrap();
+    assert!(events.iter().all(|event| event.kind != "call.updated"));
+}
+
+/// After a restart, often only the end of a call is reported.
+#[tokio::test]
+async fn a_call_of_which_only_the_end_is_reported_gets_the_visitor_before_its_duration() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let log = Log::open(&Location::File(folder.path().join("calls.sqlite"))).await.unwrap();
+    let of_leg = change("CA1", BEGIN + 5, EventKind::CallerLegEnded(5));
+    let mut ended = change("CA2", BEGIN + 5, EventKind::Ended(Some(Outcome::Answered)));
+    ended.events[0].event.talk_seconds = Some(5);
+    for report in [of_leg, ended] {
+        store(&log, &report).await;
+        let call = log.call(&report.id()).await.unwrap().unwrap().call;
+        assert_eq!(call.facts.started_at(), Millis(BEGIN * 1000));
+        assert_eq!(call.facts.answered_at(), Some(Millis(BEGIN * 1000)));
+        assert_eq!(call.facts.talk_seconds(), Some(5));
+        assert_eq!(call.attribution.outcome, Attributed::None);
+    }
+}
+
+/// A clock that is set back after the beginning must not let a call's duration change its visitor.
+#[tokio::test]
+async fn a_duration_after_the_clock_was_set_back_keeps_the_beginning() {
+    const AHEAD: u64 = BEGIN + 3_600;
+    let folder = tempfile::TempDir::new().unwrap();
+    let log = Log::open(&Location::File(folder.path().join("calls.sqlite"))).await.unwrap();
+    let first = change("CA1", AHEAD, EventKind::Ringing);
+    for (report, now) in [
+        (first.clone(), AHEAD),
+        (change("CA1", BEGIN + 60, EventKind::CallerLegEnded(50)), BEGIN + 60),
+    ] {
+        let now = Millis(now * 1000);
+        writer::together(&log, now, [&report].into_iter()).await.unwrap();
+    }
+    let call = log.call(&first.id()).await.unwrap().unwrap().call;
+    assert_eq!(call.facts.started_at(), Millis(AHEAD * 1000));
 }

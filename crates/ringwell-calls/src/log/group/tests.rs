@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::attribution::{Attribution, PoolRef};
+use crate::attribution::{Attributed, Attribution, PoolRef};
 use crate::call::{CallEvent, EventKind};
 use crate::log::{CallDetail, CallFilter, EventRow, Log, writer};
 use crate::provider::Stir;

@@ -115,6 +115,12 @@ async fn a_result_that_is_recorded_late_is_in_the_next_period() {
     // The clock was wrong by years when the period was listed.
     assert!(log.end_period(Millis(1 << 41), Millis(1 << 41)).await.unwrap());
     assert_eq!(record("corrected", 90_000).await, Recorded::New(Millis(90_000)));
+    // A period that ends slightly ahead of the right clock still gets no later results.
+    assert!(log.end_period(Millis(149_000), Millis(90_000)).await.unwrap());
+    assert_eq!(record("within", 91_000).await, Recorded::New(Millis(150_000)));
+    assert!(log.end_period(Millis(149_000), Millis(90_000)).await.unwrap());
+    assert_eq!(record("after", 151_000).await, Recorded::New(Millis(151_000)));
+    assert!(log.end_period(Millis(1 << 41), Millis(1 << 41)).await.unwrap());
     let slow = (1 << 41) - HOUR;
     assert_eq!(record("slow", slow).await, Recorded::New(Millis(1 << 41)));
 }

@@ -1,12 +1,16 @@
 use ringwell_core::Millis;
 use ringwell_store::Location;
 use serde_json::{Value, json};
+use sqlx::Row;
 
 use crate::attribution::{Allocation, Attributed, Attribution};
 use crate::block::{Block, Pattern};
 use crate::call::{CallEvent, EventKind, Outcome};
 use crate::caller::Caller;
-use crate::log::{CallChange, CallFilter, Erased, Log, OutcomeRow, ReportedEvent, Whom, writer};
+use crate::log::{
+    CallChange, CallFilter, Erased, ErasedAllocation, Log, OutcomeRow, ReportedEvent, Whom,
+    fingerprint, writer,
+};
 use crate::provider::{Refusal, Stir};
 
 const NUMBER: &str = "+18005551212";
@@ -206,6 +210,16 @@ async fn an_erased_call_that_began_earlier_than_was_known_is_attributed_again() 
     let allocation = call.attribution.allocation.unwrap();
     assert_eq!((allocation.allocated_ms, allocation.parameters.len()), (5_000, 0));
     assert!(!log.events(0, 10).await.unwrap().iter().any(|it| it.body.contains("of-a-visitor")));
+    // A repeated erasure lists the visitor who was found after the first one. It does so once.
+    let parameters = fingerprint(&visitor(5).allocation.unwrap().parameters);
+    let allocations = vec![ErasedAllocation { number: NUMBER.to_owned(), parameters }];
+    let caller = Whom::Caller(Caller::read("+14155551234"));
+    for (whom, calls) in [(Whom::Call(id), 1), (caller.clone(), 0)] {
+        let listed = log.to_erase(&whom).await.unwrap();
+        assert_eq!((listed.calls, &listed.allocations), (calls, &allocations), "{whom:?}");
+    }
+    assert_eq!(log.erase(&caller, Millis(60_000)).await.unwrap().allocations, allocations);
+    assert_eq!(log.erase(&caller, Millis(60_000)).await.unwrap(), Erased::default());
 }
 
 /// A visitor's page URL may contain the same parameter twice. Only the last value is shown, but an
@@ -263,4 +277,69 @@ async fn only_allocations_that_are_listed_are_erased() {
     let erased = log.erase_if(&whom, Some(&listed.list()), Millis(60_000)).await.unwrap();
     assert_eq!(erased, Some(listed));
     assert_eq!(log.to_erase(&whom).await.unwrap(), Erased::default());
+}
+
+/// A report with an earlier time moves a call to the visitor who had the number before. The first
+/// events of the call still contain the other visitor's parameters.
+#[tokio::test]
+async fn a_visitor_of_an_earlier_look_up_is_erased_from_the_events_too() {
+    let of = |at_s: u64, gclid: &str| {
+        let mut attribution = visitor(at_s);
+        attribution.allocation.as_mut().unwrap().parameters =
+            vec![("gclid".to_owned(), gclid.to_owned())];
+        attribution
+    };
+    let whom = Whom::Parameter { name: "gclid".to_owned(), value: "V2-SECRET".to_owned() };
+    let list = ErasedAllocation {
+        number: NUMBER.to_owned(),
+        parameters: fingerprint(&of(15, "V2-SECRET").allocation.unwrap().parameters),
+    };
+    for (whom, is_pending, has_other) in [
+        (whom.clone(), false, false),
+        (whom.clone(), false, true),
+        (whom, true, false),
+        (Whom::Visitors(vec![list.clone()]), false, true),
+    ] {
+        let (log, _folder) = log().await;
+        let started = change("CA1", "+14155551234", 20, EventKind::Started);
+        let id = started.id();
+        let about = CallChange::about("main".into(), "twilio".into(), "CA1".into());
+        store(&log, &[CallChange { attribution: Some(of(15, "V2-SECRET")), ..started }]).await;
+        if has_other {
+            let other = change("CA2", "+14155559876", 30, EventKind::Started);
+            store(&log, &[CallChange { attribution: Some(of(15, "V2-SECRET")), ..other }]).await;
+        }
+        store(&log, &[change("CA1", "", 10, EventKind::Answered)]).await;
+        let found = CallChange {
+            attribution: Some(of(5, "V1-OTHER")),
+            looked_up: Some((Some(NUMBER.to_owned()), Millis(10_000))),
+            ..about
+        };
+        if !is_pending {
+            store(&log, std::slice::from_ref(&found)).await;
+        }
+        let shown = log.call(&id).await.unwrap().unwrap().call.to_json().to_string();
+        assert!(!shown.contains("V2-SECRET"), "{shown}");
+        let listed = log.to_erase(&whom).await.unwrap().allocations;
+        assert_eq!(listed, std::slice::from_ref(&list), "{whom:?}");
+        let erased = log.erase(&whom, Millis(60_000)).await.unwrap();
+        assert_eq!(erased.allocations, std::slice::from_ref(&list), "{whom:?}");
+        let is_by_list = matches!(whom, Whom::Visitors(_));
+        let own = u64::from(has_other && !is_by_list);
+        assert_eq!((erased.calls, erased.others), (own, 1 + u64::from(has_other) - own));
+        assert_eq!(log.to_erase(&whom).await.unwrap().allocations, []);
+        if is_pending {
+            store(&log, &[found]).await;
+        }
+        let events = log.events(0, 20).await.unwrap();
+        assert!(!events.iter().any(|it| it.body.contains("V2-SECRET")), "{events:?}");
+        assert!(events.iter().any(|it| it.body.contains("V1-OTHER")), "{events:?}");
+        let mut tx = log.database().read().await.unwrap();
+        let columns =
+            sqlx::query("SELECT attribution FROM calls").fetch_all(&mut *tx).await.unwrap();
+        for row in columns {
+            let column: Option<String> = row.try_get(0).unwrap();
+            assert!(!column.unwrap_or_default().contains("V2-SECRET"));
+        }
+    }
 }
