@@ -18,7 +18,7 @@ use crate::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, VisitorId};
 /// microseconds.
 const ROOM_PIECE: u32 = 1024;
 
-/// The reason why a pool cannot have a number: the number is in rotation in another pool.
+/// A number that a pool cannot have because it is in rotation in another pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InRotation {
     /// The number.

@@ -417,8 +417,7 @@ fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
 }
 
 /// An earlier startup lengthened the lockout by less than this startup does, and the visitor then
-/// extended it. The record of that extension therefore contains an earlier end than the one that
-/// this startup has set.
+/// extended it. The extension's record therefore contains an earlier end than this startup has set.
 #[test]
 fn a_visitor_keeps_a_number_whose_lockout_was_lengthened_beyond_its_next_end() {
     let visitor = Some(VisitorId([1; 16]));
