@@ -305,7 +305,7 @@ impl Node {
         Dated::new(clocks.shard(since_boot), Some(clocks))
     }
 
-    /// Returns the clocks by which gaps and periods are dated; `now` contains the current clocks.
+    /// Returns the clocks used to date gaps and periods; `now` contains the current clocks.
     #[must_use]
     pub fn dating(&self, now: Clocks) -> Dating<'_> {
         Dating { now, noted: &self.begun.noted }

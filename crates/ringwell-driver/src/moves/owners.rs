@@ -1,4 +1,4 @@
-//! The owners of buckets, and the digest by which nodes compare the buckets' pools.
+//! The owners of buckets, and the digest that nodes use to compare the buckets' pools.
 
 use ringwell_directory::{Directory, Owners};
 

@@ -104,7 +104,7 @@ impl From<Dated> for Stored {
     }
 }
 
-/// The clocks by which times are dated.
+/// The clocks used to date times.
 #[derive(Clone, Copy, Debug)]
 pub struct Dating<'a> {
     /// The current clocks.

@@ -321,7 +321,8 @@ fn a_damaged_part_of_the_history_is_found_with_the_start_of_the_next() {
     assert!(reader.check(n + 1..damage.next_n).is_ok());
     std::fs::write(&path, &whole).unwrap();
     assert!(reader.check(1..end).is_ok());
-    // If the damage is in the newest file, no file follows from which the check could continue.
+    // If the damage is in the newest file, there is no later file from which the check could
+    // continue.
     let path = files.last().unwrap().as_ref().unwrap().path();
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[4_096 + 64] ^= 1;

@@ -63,8 +63,7 @@ pub fn a_node_that_continues_from_its_logs_on_another_machine_waits_for_silent_n
 }
 
 /// Returns whether the last of several startups finds the groups of an earlier process in its log.
-/// Each startup writes one group. The startup itself has written the newest group, by which it took
-/// the log over.
+/// Each startup writes one group. The startup itself wrote the newest group, to take over the log.
 fn has_past(starts: u32) -> bool {
     let data = Data::new(Durability::Disk);
     let list = directory(1, LIFETIME);

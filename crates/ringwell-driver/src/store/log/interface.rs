@@ -29,7 +29,7 @@ pub trait Log: 'static {
         message: Bytes,
     ) -> impl Future<Output = Result<(), NotAppended>> + 'static;
 
-    /// Like [`Self::append`], with an id by which the log recognizes a message that it already has.
+    /// Like [`Self::append`], with an id that lets the log recognize a message that it already has.
     #[cfg(canary)]
     fn append_named(
         &self,

@@ -241,7 +241,7 @@ impl LogSnapshots {
 
     /// Like [`Self::publish`], but only if the log still has the last group that the snapshot
     /// covers. If the log has lost its newest groups, publishing two snapshots that are ahead of
-    /// the log would leave no snapshot from which to continue.
+    /// the log would leave no snapshot to continue from.
     fn publish_stored(
         &self,
         replay_from: u64,
