@@ -94,9 +94,9 @@ pub struct Noted {
 /// events of this boot. `now` contains the current clocks. A group of format 1 has no clocks. For
 /// such a group, shard time is used as the wall-clock time.
 ///
-/// For an earlier boot, the current difference between the clocks is returned instead if this
-/// difference is more than [`CLOCK_DIFFERENCE_MAX`] away from it, and a difference recorded before
-/// that boot is not.
+/// For an earlier boot, this difference between the clocks counts as wrong if it is more than
+/// [`CLOCK_DIFFERENCE_MAX`] away from the current difference, but a difference that was recorded
+/// before that boot is not. The current difference is then returned instead.
 pub fn wall_less_shard(
     then: Option<Clocks>,
     now: Option<Clocks>,
