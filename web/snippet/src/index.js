@@ -73,7 +73,7 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
       // Code that runs right after the visitor's decision may still change it.
       await 0;
       if (document.prerendering || (mode === 'required' && !isAllowed) || isOld(held)) return;
-      const answer = await fetch(new URL('site/v1/' + path, src), {
+      const answer = await fetch(new URL('/site/v1/' + path, src), {
         method: 'POST',
         // A string is sent as text/plain, which needs no preflight.
         body: JSON.stringify({
