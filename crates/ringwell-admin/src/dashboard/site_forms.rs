@@ -19,7 +19,7 @@ use crate::context::Context;
 const CONSENTS: [(&str, &str); 3] = [
     ("off", "not needed"),
     ("required", "required first"),
-    ("cookieless", "not requested: the server sets no cookie"),
+    ("cookieless", "not requested: cookieless"),
 ];
 
 /// The change that a form about sites requests.
