@@ -182,7 +182,7 @@ pub(crate) fn in_query(uri: &Uri) -> Option<String> {
 }
 
 impl Visitor {
-    /// The client that presents the token with this hash, which is in the configuration file.
+    /// The client whose token has this hash, which is in the configuration file.
     pub(crate) fn configured(token: &TokenHash) -> Self {
         Self { who: token.author(), role: Role::Admin, network: None }
     }

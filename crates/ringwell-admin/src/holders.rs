@@ -5,12 +5,13 @@ use ringwell_core::{Millis, PromoNumber};
 use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment, Past};
 use ringwell_node::Handle;
 
-/// The period before a call that is searched for holders if data was lost. Almost no caller waits
-/// longer.
+/// If data was lost, holders are searched for within this period before the call. Almost no caller
+/// waits longer.
 const HORIZON: Millis = Millis(24 * 3_600_000);
 /// The maximum number of holders to examine between two gaps in the history.
 const LATER_MAX: usize = 32;
-/// The largest difference, in milliseconds, between two look-ups' dates for the same allocation.
+/// The largest difference, in milliseconds, between the times that two look-ups return for the same
+/// allocation.
 const STEP_MAX: u64 = 1_024;
 
 /// Returns the holder of `number` at `at` and the earlier holders, newest first. Returns at most
@@ -64,7 +65,8 @@ pub async fn holders(
                 continue;
             }
         };
-        // If the clocks of two nodes differ, two look-ups may date one allocation differently.
+        // If the clocks of two nodes differ, two look-ups may return different times for the same
+        // allocation.
         if newer == Some(held.allocated_at) && step < STEP_MAX {
             step *= 4;
             at = Millis(at.0.saturating_sub(step));

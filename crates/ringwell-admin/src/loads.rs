@@ -4,7 +4,7 @@
 //! If each lockout lasts one lifetime, the load equals the number of rows within the last lifetime
 //! that needed a new number, even if traffic varies. Keep-alives lengthen lockouts, and releases
 //! shorten them. The load is therefore the total time for which numbers were locked out, divided by
-//! the length of the measurement. A visitor who found no number counts like a mean allocation. On
+//! the length of the measurement. A visitor who got no number counts as one average allocation. On
 //! average, such a visitor repeats rows as often as other visitors send keep-alives. To count the
 //! rows, each pool's counts at a few earlier times are kept; they are called marks. The caller
 //! passes the current time. Invariant: the number of marks per pool is bounded, regardless of the
@@ -19,8 +19,8 @@ use crate::running_server::PoolLoad;
 use ringwell_core::{Millis, PoolId};
 use ringwell_node::PoolAsked;
 
-/// The number of marks within one lifetime. The oldest mark may be older than the lifetime by up to
-/// an eighth of it.
+/// The number of marks within one lifetime. The oldest mark may be up to an eighth older than the
+/// lifetime.
 const MARKS_MAX: usize = 8;
 
 const HOUR: Millis = Millis(3_600_000);
@@ -246,8 +246,8 @@ impl Trail {
 
     fn mean(&mut self) {
         let Some((load, over)) = self.present() else { return };
-        // Until the first lockouts have ended, it is not known how many are released early, and a
-        // few rows would determine the mean of a whole hour.
+        // Until the first lockouts have ended, the share of early releases is unknown, and a few
+        // rows would determine the mean of a whole hour.
         if over < self.seen.lifetime.min(HOUR) {
             return;
         }

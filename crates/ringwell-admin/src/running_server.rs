@@ -80,8 +80,8 @@ pub struct PoolLoad {
     /// repeat their rows. The repeats are assumed to be as frequent as other visitors' keep-alives.
     pub overflow: f64,
     /// The mean count of numbers that would be locked out if the pool never ran out. It is the
-    /// count of rows in one lifetime, at the rate measured in `over`, plus the numbers that
-    /// keep-alives kept locked out for longer.
+    /// count of rows in one lifetime, at the rate measured in `over`, plus the numbers that stayed
+    /// locked out after one lifetime because of keep-alives.
     pub load: f64,
     /// The highest mean of `load` over a clock hour in the last day.
     pub busiest: f64,

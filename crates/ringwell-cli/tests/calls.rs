@@ -200,7 +200,7 @@ fn a_token_with_the_role_lookup_reads_calls_with_masked_callers() {
     };
     let full = board.call("CA1", |call| call["attribution"]["outcome"] == "allocated");
     assert_eq!(full["from"]["e164"], "+14155551234");
-    // The endpoint cannot be reached, so the reason of the failed delivery names its address.
+    // The endpoint cannot be reached, so the delivery's error contains the endpoint's address.
     let endpoint = "{\"url\":\"http://127.0.0.1:9/SECRET-PATH\"}";
     assert_eq!(ask_management("/v1/webhooks", endpoint), 201);
     let outcomes = format!("/v1/calls/{}/outcomes", full["id"].as_str().unwrap());

@@ -403,8 +403,8 @@ fn nodes_with_several_shards_each_gather_from_all() {
     }
 }
 
-/// The process must end before it opens a journal, because a process that opens a journal in a
-/// distributed log takes over the journal's shard from the process that is serving it.
+/// The process must end before it opens a journal. In a distributed log, opening a journal takes
+/// the shard over from the process that serves it.
 #[test]
 fn a_process_whose_link_address_is_in_use_ends_before_it_opens_a_journal() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);

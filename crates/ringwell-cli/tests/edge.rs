@@ -274,7 +274,7 @@ fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
     keeps_its_own_number(&edge.page(&[FIREFOX]));
 }
 
-/// Checks that the page shows a visitor's number only as far as the site's `consent` permits.
+/// Checks that the page shows a visitor's number only if the site's `consent` setting permits it.
 fn the_page_follows_the_visitor_s_consent(start: fn(&str) -> Option<Edge>) {
     let (_site, server) = ringwell("required");
     let Some(edge) = start(server.address()) else { return };
@@ -347,8 +347,8 @@ fn error_pages_are_for_one_visitor(start: fn(&str) -> Option<Edge>, paths: &[&st
     }
 }
 
-/// Checks that a program that requests a part of a page gets this part, or the whole page, and that
-/// one that requests only the head does not get the length of an empty page.
+/// Checks that a range request for a page returns that range or the whole page, and that a HEAD
+/// request does not return the length of an empty page.
 fn a_part_of_a_page_is_not_cut(edge: &Edge) {
     let (_, whole) = edge.get("/", &["accept: */*"]);
     for last in [9, 30] {
@@ -362,8 +362,8 @@ fn a_part_of_a_page_is_not_cut(edge: &Edge) {
     assert!(head.starts_with("http/1.1 200") && !head.contains("content-length: 0"), "{head}");
 }
 
-/// Checks that a style is sent with the status and body that a browser's conditional request and
-/// its request for a part call for, and that a browser gets a page whole, also without Ringwell.
+/// Checks the status and body of answers to conditional requests and range requests for a style
+/// sheet, and that browsers get whole pages. The results must be the same without Ringwell.
 fn other_answers_are_passed_on(start: fn(&str) -> Option<Edge>) {
     let (_site, server) = ringwell("off");
     let Some(edge) = start(server.address()) else { return };

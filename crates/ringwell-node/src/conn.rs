@@ -163,8 +163,8 @@ impl Connections {
             is_page,
             lingers: Cell::new(false),
         });
-        // A new connection starts in this phase, so a client that sends nothing has as little time
-        // as one that does not finish a head.
+        // A new connection starts in this phase, so a client that sends nothing has no more time
+        // than one that does not finish a head.
         let stay = Cell::new(Stay { phase: Phase::Head, since: None });
         entry.insert(Entry { stay, watch: Rc::clone(&watch) });
         Open { watch }

@@ -1,5 +1,4 @@
-//! The limit on the open files and sockets of the process, and the share of it that clients may
-//! use.
+//! The process's limit on open files and sockets, and the share that clients may use.
 //!
 //! A journal stops if its next segment cannot be opened. Client connections are therefore refused
 //! before they use up the descriptors that the shards need.

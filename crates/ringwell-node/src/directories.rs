@@ -26,7 +26,7 @@ pub struct Directories {
     pub check: Option<Check>,
     /// Orders from the part of the process that maintains the directory.
     pub orders: Option<Orders>,
-    /// The handling of signals until the node serves. If a SIGHUP arrives before that, the node
-    /// reloads the configuration as soon as it serves.
+    /// Handles signals until the node serves. If a SIGHUP arrives before that, the node reloads the
+    /// configuration as soon as it serves.
     pub signals: Option<StartSignals>,
 }

@@ -272,9 +272,9 @@ impl Handle {
             .await
     }
 
-    /// Returns the time of the newest allocation of a number by a shard, for use with
-    /// [`Self::release`]; zero if there is none. Returns `None` if the answer took so long that the
-    /// allocation may be newer than the request.
+    /// Returns the time of a shard's newest allocation of a number, for use with [`Self::release`];
+    /// zero if there is none. Returns `None` if the answer took so long that the allocation may be
+    /// newer than the request.
     ///
     /// # Errors
     /// [`AskError`]

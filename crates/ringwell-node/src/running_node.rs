@@ -90,8 +90,8 @@ impl RunningNode {
         self.clock.get().map_or_else(wall, |(clock, _)| clock.now())
     }
 
-    /// Returns the wall-clock time by which data may count as old. If the wall clock may have been
-    /// set ahead, returns an earlier time: the node's own time, or [`believed_wall`].
+    /// Returns the wall-clock time to use when deciding whether data is old. If the wall clock may
+    /// have been set ahead, returns an earlier time: the node's own time, or [`believed_wall`].
     #[must_use]
     pub fn believed_wall(&self) -> Millis {
         let Some((clock, noted)) = self.clock.get() else { return self.now() };

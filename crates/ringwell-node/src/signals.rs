@@ -65,10 +65,10 @@ impl Signals {
 
 /// Handles signals while a process starts, waits for other servers, or waits as a standby.
 ///
-/// SIGTERM and SIGINT end the process with exit code 0: no number has been handed out yet, so there
-/// is nothing to drain, and files are left as after a crash. Without a handler, the kernel would
-/// not even deliver these signals to the first process of a container. A SIGHUP is recorded,
-/// because an operator who reloads all nodes may send it to a node that is still starting.
+/// SIGTERM and SIGINT end the process with exit code 0. No number has been handed out yet, so there
+/// is nothing to drain. Files are left as after a crash. Without a handler, the kernel would not
+/// even deliver these signals to the first process of a container. A SIGHUP is recorded, because an
+/// operator who reloads all nodes may send it to a node that is still starting.
 #[derive(Debug)]
 pub struct StartSignals {
     over: oneshot::Sender<()>,

@@ -199,7 +199,7 @@ impl Disk {
         self.names.contains_key(&name)
     }
 
-    /// Returns the numbers of a shard's files of the given sort, in ascending order.
+    /// Returns the numbers in the names of a shard's files of this sort, in ascending order.
     pub(crate) fn list(&self, shard: u16, sort: Sort) -> Vec<u64> {
         let of = |name: &&Name| name.shard == shard && name.sort == sort;
         self.names.keys().filter(of).map(|name| name.number).collect()

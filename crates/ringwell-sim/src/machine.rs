@@ -135,8 +135,8 @@ pub(crate) struct Life {
     /// Whether the list of pools is being changed. A pool that is added during the change comes
     /// from the list, so no earlier answers arrive with it.
     pub(crate) is_listing: Cell<bool>,
-    /// The number of lists of pools that have reached the process, and the newest request from a
-    /// shard that the newest list answers.
+    /// The number of pool lists that have reached the process, and the newest shard request that
+    /// the newest list answers.
     pub(crate) newest_list: Cell<(u64, u64)>,
     /// One shard of each node that could not be queried about journals at startup.
     pub(crate) away: RefCell<Vec<u16>>,

@@ -31,11 +31,11 @@ impl Kind {
     pub(crate) const fn greeting(self) -> &'static str {
         match self {
             // Readers do not wait for a writer, and a change is on the disk when it is confirmed.
-            // The undo data of a long change stays in memory, because an import of 10,000 lines
-            // otherwise wrote 580 MB of it to a file. Changed pages stay in memory too until the
-            // change is complete. The write-ahead log is copied into the database once it reaches
-            // 64 MB, instead of 4 MB. Each copy flushes many pages, and flushes of allocations on
-            // the same disk must wait for it.
+            // The undo data of a long change stays in memory, because without this setting, an
+            // import of 10,000 lines wrote 580 MB of it to a file. Changed pages stay in memory too
+            // until the change is complete. The write-ahead log is copied into the database once it
+            // reaches 64 MB, instead of 4 MB. Each copy flushes many pages, and flushes of
+            // allocations on the same disk must wait for it.
             Self::Sqlite => {
                 "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
                  PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \

@@ -8,8 +8,8 @@ use tokio::sync::Mutex;
 
 /// The memory for one argon2 hash. The lock on this memory ensures that only one hash is computed
 /// at a time, because each takes 19 MiB and tens of milliseconds. Anyone who knows a token's id,
-/// which is not secret, can request such a computation. All threads share this buffer, because the
-/// heap of each thread would otherwise keep a buffer of its own.
+/// which is not secret, can request such a computation. All threads share this buffer, because
+/// otherwise each thread's heap would keep its own buffer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlowHash(Arc<Mutex<Vec<Block>>>);
 

@@ -101,7 +101,7 @@ pub struct Numbers {
 }
 
 impl Store {
-    /// The smallest margin for the difference between the clocks of nodes, and for the longest time
+    /// The smallest margin for the difference between the nodes' clocks, and for the longest time
     /// that an answer takes to reach its client. A number that leaves a rotation waits for its
     /// lockout plus the margin before it moves elsewhere.
     pub const MARGIN: Millis = Millis(60_000);
@@ -377,9 +377,9 @@ impl Store {
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// Returns at most `limit` lines of the audit log, newest first. If `before` is given, only
-    /// those before this version or, if it contains a line's place, before this line of the
-    /// version.
+    /// Returns at most `limit` lines of the audit log, newest first. If `before` is given, returns
+    /// only lines before that version or, if `before` contains a line's place, before that line of
+    /// the version.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -50,7 +50,7 @@ pub(super) fn version() -> &'static str {
     })
 }
 
-/// Answers with the file `name`.
+/// Serves the file `name`.
 pub(super) fn get(name: &str, headers: &HeaderMap) -> Response {
     let Some(asset) = ASSETS.iter().find(|asset| asset.name == name) else {
         return StatusCode::NOT_FOUND.into_response();

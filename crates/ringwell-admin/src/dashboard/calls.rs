@@ -228,7 +228,7 @@ where
     })
 }
 
-/// Converts a number that a user entered to its form in the log.
+/// Converts a number entered by a user to the format of the call log.
 fn dialled(text: &str) -> Result<String, NoPage> {
     let number = crate::v1::attribution::parse_number(text);
     number.map(e164).map_err(|problem| NoPage::Wrong(problem.to_string()))

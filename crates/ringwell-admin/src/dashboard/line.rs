@@ -54,8 +54,8 @@ impl Health {
         }
     }
 
-    /// The state as the pages show it. The leading symbol has the same meaning as the text's color,
-    /// for people who cannot see colors.
+    /// The state, as shown on the pages. The leading symbol has the same meaning as the text's
+    /// color, for people who cannot see colors.
     pub(super) fn html(self) -> Markup {
         let text = match self {
             Self::TooSmall => "✖ too small",

@@ -15,7 +15,7 @@ use super::table::{Cell, Table};
 use super::words::{Cause, bytes, count, duration, rate, several, share};
 use crate::loads::Loads;
 
-/// The minimum rate of overflow for a finding to be shown, in rows per second.
+/// The minimum overflow rate at which a finding is shown, in rows per second.
 const RATE_MIN: f64 = 0.01;
 
 /// A condition that needs attention.

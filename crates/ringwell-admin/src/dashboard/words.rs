@@ -31,7 +31,7 @@ impl Cause {
         }
     }
 
-    /// The cause of overflow that corresponds to the reason called `name` in the metrics.
+    /// The overflow cause for the reason called `name` in the metrics.
     pub(super) fn of_name(name: &str) -> Option<Self> {
         Reason::ALL.into_iter().find(|reason| reason.name() == name).map(Self::of)
     }

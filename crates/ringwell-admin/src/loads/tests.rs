@@ -61,7 +61,7 @@ fn keep_alives_count_as_load_and_releases_do_not() {
         assert!((load.load - f64::from(seconds) * 0.2).abs() < 0.1, "{load:?}");
         assert!((load.lockout.as_secs_f64() - f64::from(seconds)).abs() < 0.1, "{load:?}");
     }
-    // Half of the rows overflow. Each of their visitors would have kept a number just as long.
+    // Half of the rows overflow. The visitors without a number would have kept one just as long.
     let mut loads = Loads::default();
     for step in 0..1_000_u32 {
         let at = Millis(START.0 + u64::from(step) * STEP.0);
@@ -69,7 +69,7 @@ fn keep_alives_count_as_load_and_releases_do_not() {
     }
     let load = loads.of(POOL).unwrap();
     assert!((load.load - 420.0).abs() < 0.5, "{load:?}");
-    // Visitors who stay need numbers, even if no others come.
+    // Visitors who stay need numbers even if no new visitors arrive.
     for step in 1_000..1_400_u32 {
         let at = Millis(START.0 + u64::from(step) * STEP.0);
         let kept_by_ten = 300_000_000 + i64::from(step - 999) * 100_000;

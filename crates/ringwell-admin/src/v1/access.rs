@@ -49,7 +49,7 @@ pub(crate) struct MadeToken {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct AuditView {
     version: u64,
-    /// The line's place among the lines of this version, beginning with 0.
+    /// The line's position among the lines of this version, counted from 0.
     line: u64,
     at_ms: u64,
     who: String,

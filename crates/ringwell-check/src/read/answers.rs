@@ -1,6 +1,6 @@
 //! Joins each batch with its answer as soon as both have been read.
 //!
-//! Owns the batches without an answer so far, and the answers without a batch so far. Invariant:
+//! Owns the batches that have no answer yet, and the answers that have no batch yet. Invariant:
 //! each sent row is stored once.
 
 use std::collections::HashMap;

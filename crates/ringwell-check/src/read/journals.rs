@@ -54,8 +54,8 @@ pub(super) fn journal(
             epoch: need(line.epoch, "epoch")?,
         });
     } else {
-        // The only other kind of line in a journal's dump reports damage and the position at which
-        // the dump ends early because of it.
+        // The only other kind of line in a journal's dump reports damage that ends the dump early,
+        // and the position of the damage.
         journal.damaged = true;
     }
     Ok(())

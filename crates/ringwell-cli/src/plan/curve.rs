@@ -1,5 +1,5 @@
-//! The shares of overflow and of misattributed callers as functions of a pool's size: computes the
-//! points, and plots them with characters.
+//! The shares of overflow and misattributed callers by pool size: computes the points, and plots
+//! them with characters.
 //!
 //! The scale is logarithmic, because the relevant shares range from half of all visitors to one in
 //! ten thousand. The drawing in `svg.rs` uses the same scale.

@@ -274,7 +274,7 @@ fn results_that_are_recorded_during_uploads_are_each_in_one_upload() {
     assert_eq!((exported.len(), different.len()), (3 * RESULTS, 3 * RESULTS));
 }
 
-/// The command of docs/calls.md, "Conversions in Google Ads, Microsoft or Meta", on two nights. One
+/// The command in docs/calls.md, "Conversions in Google Ads, Microsoft or Meta", on two nights. One
 /// call rings, and another one has been answered, when the first export is made.
 #[test]
 fn nightly_exports_that_overlap_contain_calls_that_were_in_progress() {

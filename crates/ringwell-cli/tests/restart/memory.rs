@@ -37,8 +37,9 @@ fn a_server_in_memory_creates_no_data_directory() {
     assert!(!site.data().exists());
 }
 
-/// In earlier versions, look-ups on the next server on disk named visitors from before the run in
-/// memory. That server also handed out numbers that visitors had received during the run.
+/// In earlier versions, look-ups on the next server with journals on disk returned visitors from
+/// before the in-memory run. That server also handed out numbers that visitors had received during
+/// that run.
 #[test]
 fn after_a_run_in_memory_all_pools_are_held_and_look_ups_of_its_time_name_no_one() {
     let lifetime = Duration::from_secs(2);

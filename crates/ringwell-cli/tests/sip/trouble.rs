@@ -234,7 +234,7 @@ fn has_mount_namespaces() -> bool {
 /// other name exists.
 fn resolve(ip: &str, known: &str) -> io::Result<()> {
     let socket = UdpSocket::bind((ip, 53))?;
-    // A name is a list of labels. After it follow the type A and the class IN.
+    // A name is a list of labels. The type A and the class IN follow.
     let mut question = Vec::new();
     for label in known.split('.') {
         question.push(u8::try_from(label.len()).unwrap());
@@ -317,7 +317,8 @@ fn calls_do_not_wait_for_a_resolver_that_never_answers() {
             gateway.wait_for(&format!("INVITE {other}"), call);
             waited.push(start.elapsed());
         }
-        // Four requests of 1 s: the host's service and address, both with and without the domain.
+        // Four requests that take 1 s each: for the host's service and address, both with and
+        // without the domain.
         assert!(waited[0] < Duration::from_secs(8), "{waited:?}");
         assert!(waited[1] < Duration::from_millis(900), "{waited:?}");
     }

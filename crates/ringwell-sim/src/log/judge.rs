@@ -71,7 +71,7 @@ pub(super) struct Begun {
     /// The shard time of the newest record that an earlier process wrote.
     pub(super) last_at_ms: u64,
     /// Whether the process has the previous owner's shard time: from a heartbeat, or because that
-    /// owner ran on this machine since the last boot.
+    /// owner has run on this machine since the last boot.
     pub(super) knows_time: bool,
     pub(super) now_ms: u64,
     pub(super) now_us: u64,

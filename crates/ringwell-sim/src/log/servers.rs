@@ -1,6 +1,6 @@
 //! The servers of the log. They store messages, and their answers may be late, wrong or missing.
 //!
-//! Owns each shard's messages as a majority of the servers stores them, and the views of leaders
+//! Owns each shard's messages, as stored by a majority of the servers, and the views of leaders
 //! without a majority. Invariant: an acknowledged message is kept unless a fault loses it. Checks
 //! that stored messages form a chain of groups. Source: docs/spec/log.md, "Appending".
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::random::Random;
 
-/// One shard's snapshots as they are on the servers.
+/// One shard's snapshots, as stored on the servers.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     pub(super) parts: BTreeMap<u64, Bytes>,
