@@ -14,7 +14,7 @@ pub(super) fn is_program(headers: &HeaderMap) -> bool {
     }
     let Some(agent) = text(headers, &header::USER_AGENT) else { return true };
     let kind = Agent::of(agent);
-    // Chromium has sent `Sec-Fetch-Site` with every request since 2019.
+    // Chromium has sent `Sec-Fetch-Site` with every request to a secure address since 2019.
     kind == Agent::Program || (kind == Agent::Chromium && text(headers, &SEC_FETCH_SITE).is_none())
 }
 
