@@ -166,7 +166,7 @@ pub enum Step {
         /// Whether to include numbers whose lockout is over.
         includes_free: bool,
     },
-    /// Asks for the numbers that are in rotation and locked.
+    /// Asks for the numbers that are locked, whether they are in rotation or not.
     ReportLocked {
         /// The numbers.
         numbers: Vec<NumberRange>,
@@ -217,7 +217,7 @@ pub enum StepResult {
     Unrecorded,
     /// The state of the numbers.
     Known(Vec<Retired>),
-    /// The newest allocation of each number that is in rotation and locked.
+    /// The newest allocation of each locked number.
     Locked(Vec<Slot>),
     /// The state of numbers and repeatable batches, and all holds, including those that have ended.
     All(Known, Holds),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringwell_config::Replicated;
-use ringwell_core::{Millis, PoolId};
+use ringwell_core::{Millis, NumberRange, PoolId, Slot};
 use ringwell_directory::Directory;
 use ringwell_engine::{Ask, Clocks, Engine, Outcome, Refusal, RowKey};
 use ringwell_journal::Group;
@@ -415,6 +415,14 @@ impl<P: Platform> Shard<P> {
     /// Shard time now.
     pub fn now(&self) -> Millis {
         self.engine.borrow_mut().at(self.clock.now(self.platform.boot_time()))
+    }
+
+    /// Returns the newest allocation of each number in `range` that is locked. Takes time in
+    /// proportion to the length of `range`.
+    pub(crate) fn locked_in(&self, range: NumberRange) -> Vec<Slot> {
+        let (now, engine) = (self.now(), self.engine.borrow());
+        let newest = range.iter().filter_map(|number| engine.shard().newest(number));
+        newest.filter(|slot| !slot.is_free(now)).collect()
     }
 
     /// Returns shard time without advancing the engine, for observers.

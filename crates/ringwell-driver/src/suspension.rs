@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_directory::without;
 
 use crate::arrivals::{self, LIST_SPREAD};
@@ -159,16 +159,9 @@ async fn ask_others<P: Platform>(
 async fn free_numbers<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<NumberRange> {
     let mut free = Vec::new();
     for piece in numbers.iter().flat_map(|range| range.pieces(PIECE_NUMBERS)) {
-        let now = shard.now();
-        {
-            let engine = shard.engine.borrow();
-            let is_locked = |number: &PromoNumber| {
-                engine.shard().newest(*number).is_some_and(|slot| !slot.is_free(now))
-            };
-            let locked = piece.iter().filter(is_locked);
-            let locked: Vec<_> = locked.filter_map(|number| NumberRange::new(number, 1)).collect();
-            free.extend(without(piece, &locked));
-        }
+        let locked = shard.locked_in(piece).into_iter();
+        let locked: Vec<_> = locked.filter_map(|slot| NumberRange::new(slot.number, 1)).collect();
+        free.extend(without(piece, &locked));
         shard.platform.turn().await;
     }
     free

@@ -201,16 +201,11 @@ async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Re
     found
 }
 
-/// Returns the newest allocation of each of these numbers that is in rotation and locked.
+/// Returns the newest allocation of each of these numbers that is locked.
 async fn locked<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Slot> {
     let mut found = Vec::new();
     for piece in numbers.iter().flat_map(|range| range.pieces(PIECE_NUMBERS_MAX)) {
-        {
-            let (now, engine) = (shard.now(), shard.engine.borrow());
-            let in_rotation = piece.iter().filter(|number| engine.shard().find(*number).is_some());
-            let slots = in_rotation.filter_map(|number| engine.shard().newest(number));
-            found.extend(slots.filter(|slot| !slot.is_free(now)));
-        }
+        found.extend(shard.locked_in(piece));
         shard.platform.turn().await;
     }
     found
