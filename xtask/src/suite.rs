@@ -20,6 +20,14 @@ use crate::shell::{WORKSPACE, as_by_hand, cargo, programs, target_dir};
 const LONG: [&str; 8] =
     ["faults", "visitors", "seeds", "engine", "network", "restart", "cluster", "haproxy"];
 
+/// The longest time that a program may take; its tests take minutes at most. A test that waits
+/// forever fails, and its program is named, instead of blocking the whole run.
+const LIMIT: &str = "600s";
+
+/// The exit codes of `timeout` if a program did not end in time: at SIGTERM, and at SIGKILL.
+const TIMED_OUT: i32 = 124;
+const KILLED: i32 = 137;
+
 /// The program that builds production code with planted bugs. It is a separate step.
 const PLANTED: &str = "planted_bugs";
 
@@ -135,7 +143,8 @@ fn keep_failed(programs: &mut VecDeque<Program>, list: &str) {
 /// Runs a program, and shows its output in one piece when it ends; returns the output if a test
 /// failed.
 fn failure(program: &Program) -> Option<Failure> {
-    let mut command = as_by_hand(&program.executable);
+    let mut command = as_by_hand("timeout");
+    command.args(["--kill-after=10s", LIMIT]).arg(&program.executable);
     if !program.tests.is_empty() {
         command.args(["--exact", "--test-threads", "1"]).args(&program.tests);
     } else if program.target == "engine" {
@@ -157,7 +166,11 @@ fn failure(program: &Program) -> Option<Failure> {
     let (is_good, printed) = match done {
         Ok(done) => {
             let [out, err] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
-            (done.status.success(), format!("     Running {}\n{out}{err}", program.name))
+            let mut printed = format!("     Running {}\n{out}{err}", program.name);
+            if matches!(done.status.code(), Some(TIMED_OUT | KILLED)) {
+                printed += &format!("{} was ended after {LIMIT}\n", program.name);
+            }
+            (done.status.success(), printed)
         }
         Err(error) => (false, format!("     Running {}: {error}", program.name)),
     };

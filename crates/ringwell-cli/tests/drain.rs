@@ -127,12 +127,20 @@ fn no_allocation_answered_by_a_stopping_busy_server_is_forgotten() {
 fn a_server_that_waits_for_its_database_obeys_a_signal() {
     let database = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("postgres://ringwell@{}/ringwell", database.local_addr().unwrap());
-    let site = Site::new(vec![], &format!("directory.database = \"{url}\""));
+    // Without an address of its own, it would end if another test uses the default one.
+    let settings = format!("management.address = \"127.0.0.1:0\"\ndirectory.database = \"{url}\"");
+    let site = Site::new(vec![], &settings);
+    database.set_nonblocking(true).unwrap();
     for name in ["TERM", "INT"] {
         let mut command = site.serve(&[]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         // The database accepts the connection and never answers.
-        let waiting = database.accept().unwrap();
+        let until = Instant::now() + SOON;
+        let mut waiting = database.accept();
+        while waiting.is_err() && child.try_wait().unwrap().is_none() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+            waiting = database.accept();
+        }
         signal(child.id(), name);
         let until = Instant::now() + SOON;
         while child.try_wait().unwrap().is_none() && Instant::now() < until {
@@ -142,6 +150,7 @@ fn a_server_that_waits_for_its_database_obeys_a_signal() {
         let _ = child.kill();
         let ended = child.wait_with_output().unwrap();
         let log = String::from_utf8(ended.stderr).unwrap();
+        assert!(waiting.is_ok(), "{name}: no connection to the database\n{log}");
         assert_eq!(ended.status.code(), Some(0), "{name}: {}\n{log}", ended.status);
         assert!(log.contains("stopped before the startup was complete"), "{log}");
         drop(waiting);
