@@ -166,10 +166,11 @@ fn failure(program: &Program) -> Option<Failure> {
     let (is_good, printed) = match done {
         Ok(done) => {
             let [out, err] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
-            let mut printed = format!("     Running {}\n{out}{err}", program.name);
-            if matches!(done.status.code(), Some(TIMED_OUT | KILLED)) {
-                printed += &format!("{} was ended after {LIMIT}\n", program.name);
-            }
+            let ended = match done.status.code() {
+                Some(TIMED_OUT | KILLED) => format!("ended after {LIMIT}\n"),
+                _ => String::new(),
+            };
+            let printed = format!("     Running {}\n{out}{err}{ended}", program.name);
             (done.status.success(), printed)
         }
         Err(error) => (false, format!("     Running {}: {error}", program.name)),
