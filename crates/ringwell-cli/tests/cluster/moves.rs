@@ -1,5 +1,6 @@
 //! Buckets that move between running nodes, with their lockouts.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,14 +23,16 @@ pub(super) fn numbers_of(rows: &[Row]) -> Vec<u64> {
     rows.iter().filter(|row| !row.overflow).map(|row| row.number).collect()
 }
 
-/// Sends batches until no row overflows. Returns all numbers handed out.
+/// Sends batches until each pool has handed out a number. Returns all numbers handed out. One batch
+/// may never get numbers of all pools, because short lockouts may end at different times.
 pub(super) fn ask_all_there(cluster: &Cluster, client: &mut Client, id: &str) -> Vec<u64> {
     let until = Instant::now() + PATIENCE;
-    let mut numbers = Vec::new();
+    let (mut numbers, mut served) = (Vec::new(), BTreeSet::new());
     loop {
         let rows = cluster.ask(client, id);
         numbers.extend(numbers_of(&rows));
-        if rows.iter().all(|row| !row.overflow) {
+        served.extend(rows.iter().filter(|row| !row.overflow).map(|row| row.id.clone()));
+        if served.len() == rows.len() {
             return numbers;
         }
         assert!(Instant::now() < until, "{rows:?}");

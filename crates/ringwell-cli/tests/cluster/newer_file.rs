@@ -75,18 +75,9 @@ fn look_ups_name_no_earlier_visitor_after_a_lost_node_was_dropped() {
             assert_eq!(held["outcome"], "not_kept", "{held}");
         }
         // Numbers that are handed out from now on can be attributed again.
-        // The shards' holds end at different times, so one batch may never get numbers of all.
-        let until = Instant::now() + PATIENCE;
-        let numbers = loop {
-            let numbers = moves::numbers_of(&cluster.ask(&mut client, "third"));
-            if !numbers.is_empty() {
-                break numbers;
-            }
-            assert!(Instant::now() < until, "all pools overflow");
-            sleep(Duration::from_millis(10));
-        };
-        for number in numbers {
-            let held = attribution(&mut client, number, now_ms()).unwrap();
+        let numbers = moves::ask_all_there(&cluster, &mut client, "third");
+        for number in &numbers[numbers.len() - 1..] {
+            let held = attribution(&mut client, *number, now_ms()).unwrap();
             assert_eq!(held["outcome"], "allocated", "{held}");
         }
     }
